@@ -1,0 +1,167 @@
+//! What a response becomes on a forge: the whole pull request, decided before the first write.
+//!
+//! An [`Intent`] is made by `plan`, stored before the first request that writes, and executed by a `forge` which adds
+//! nothing to it. Everything in it is valid by construction: paths stay inside the repository, the branch obeys git's
+//! rules, and no text from a cluster can act as Markdown, HTML or a trailer.
+
+use std::fmt;
+
+use nabu_common::ids::ResponseKey;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// The forge software and the way to authenticate, as `provider.kind` of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProviderKind {
+    /// GitHub with an App's installation token.
+    GithubApp,
+    /// GitHub with a personal access token.
+    GithubToken,
+    /// GitLab with a project or group access token.
+    GitlabToken,
+    /// Forgejo or Gitea with an access token.
+    ForgejoToken,
+    /// Records the would-be pull request and calls nobody.
+    Noop,
+}
+
+impl ProviderKind {
+    /// The name in configuration documents, statuses and metric labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::GithubApp => "github-app",
+            Self::GithubToken => "github-token",
+            Self::GitlabToken => "gitlab-token",
+            Self::ForgejoToken => "forgejo-token",
+            Self::Noop => "noop",
+        }
+    }
+}
+
+impl fmt::Display for ProviderKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Names the Secret that holds a credential; never the credential itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CredentialRef {
+    /// The namespace of the configuration document (and so of the Secret).
+    pub namespace: String,
+    /// `metadata.name` of the Secret, or the folder of that name beside configuration files.
+    pub name: String,
+}
+
+/// Where a change goes. Stored with the intent, so that a later edit of the routes cannot send a second pull request
+/// somewhere else.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ForgeTarget {
+    /// Forge software and authentication.
+    pub kind: ProviderKind,
+    /// Base URL of a self-hosted forge, without a trailing slash; `None` is the forge's public service.
+    pub base_url: Option<String>,
+    /// `owner/name`, or `group/sub-group/name` on GitLab.
+    pub repository: String,
+    /// The Secret with the credential; `None` only for [`ProviderKind::Noop`].
+    pub credential: Option<CredentialRef>,
+    /// Installation id of a GitHub App, if the route (not the Secret) names it.
+    pub installation_id: Option<u64>,
+    /// PEM certificates to trust beside the system's, for a self-hosted forge.
+    pub ca_bundle: Option<String>,
+}
+
+/// What happens to one file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FileAction {
+    /// The file has this content afterwards, whether it existed or not.
+    Write {
+        /// The whole new content.
+        contents: String,
+    },
+    /// The file is gone afterwards; a file that is not there is fine.
+    Delete,
+}
+
+/// One file of a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileChange {
+    /// Path inside the repository: relative, `/`-separated, normalised, checked against the route's allowed paths.
+    pub path: String,
+    /// What happens to it.
+    pub action: FileAction,
+}
+
+/// A pull request, fully decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intent {
+    /// The route that matched, as `<namespace>/<config>/<route>`.
+    pub route: String,
+    /// Where the change goes.
+    pub target: ForgeTarget,
+    /// The branch of the change.
+    pub branch: String,
+    /// The branch that the pull request is against; `None` is the repository's default branch.
+    pub base_branch: Option<String>,
+    /// The files, by path, each path once.
+    pub files: Vec<FileChange>,
+    /// The whole commit message with its trailers.
+    pub commit_message: String,
+    /// Author and committer of the commit, if the route names them.
+    pub author: Option<Author>,
+    /// Title of the pull request, one line.
+    pub title: String,
+    /// Body of the pull request in Markdown. Its last line is the hidden marker ([`Intent::marker`]).
+    pub body: String,
+    /// Labels by name.
+    pub labels: Vec<String>,
+    /// Reviewers by user name.
+    pub reviewers: Vec<String>,
+    /// Whether the pull request is a draft.
+    pub draft: bool,
+    /// SHA-256 over target repository, branches and files, in hex ([`content_digest`]).
+    pub digest: String,
+}
+
+/// A git identity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Author {
+    /// Name.
+    pub name: String,
+    /// Mail address.
+    pub email: String,
+}
+
+impl Intent {
+    /// The last line of the body: an HTML comment that forges do not show, by which a change is known as ours.
+    pub fn marker(key: &ResponseKey, digest: &str) -> String {
+        format!("<!-- nabu: cluster={} uid={} digest={digest} -->", key.cluster, key.uid)
+    }
+}
+
+/// SHA-256, in hex, over everything that decides what ends up in Git: repository, branches and files.
+///
+/// Every part goes in with its length before it, so that no two different changes share an encoding.
+pub fn content_digest(repository: &str, base_branch: Option<&str>, branch: &str, files: &[FileChange]) -> String {
+    let mut hasher = Sha256::new();
+    let mut part = |bytes: &[u8]| {
+        hasher.update((bytes.len() as u64).to_be_bytes());
+        hasher.update(bytes);
+    };
+    part(repository.as_bytes());
+    part(base_branch.unwrap_or_default().as_bytes());
+    part(branch.as_bytes());
+    for file in files {
+        part(file.path.as_bytes());
+        match &file.action {
+            FileAction::Write { contents } => {
+                part(b"write");
+                part(contents.as_bytes());
+            }
+            FileAction::Delete => part(b"delete"),
+        }
+    }
+    hex::encode(hasher.finalize())
+}

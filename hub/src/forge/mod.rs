@@ -1,0 +1,105 @@
+//! Forges: Git hosting services behind one trait. Their types and error texts stop in this module.
+//!
+//! A [`Forge`] makes an [`Intent`] true and is safe to call again at any time: it looks the change up by its key
+//! first, adopts whatever part of it exists, and creates only what is missing. No transport below it ever repeats a
+//! write by itself.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use nabu_common::ids::ResponseKey;
+
+use crate::change::Intent;
+use crate::response::ResponseError;
+
+/// Why a forge did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForgeError {
+    /// A typed failure that counts as an attempt.
+    #[error("{}: {}", .0.reason, .0.detail)]
+    Failed(ResponseError),
+    /// A limit: come back later. Does not count as an attempt.
+    #[error("rate limited for {} s: {detail}", retry_after.as_secs())]
+    RateLimited {
+        /// How long to wait, from now.
+        retry_after: Duration,
+        /// A sentence for people.
+        detail: String,
+    },
+    /// The forge is down for everyone (connection refused, no such host, TLS failure, 502, 503, 504). Does not count
+    /// as an attempt.
+    #[error("unavailable: {detail}")]
+    Unavailable {
+        /// A sentence for people.
+        detail: String,
+    },
+}
+
+/// Whether a pull request still waits to be merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PullRequestState {
+    /// It waits.
+    Open,
+    /// It was merged.
+    Merged,
+    /// It was closed without a merge.
+    Closed,
+}
+
+/// The pull request of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PullRequest {
+    /// The address for people.
+    pub url: String,
+    /// The commit at the head of the branch, in hex; `None` where the forge has none (`noop`).
+    pub commit: Option<String>,
+    /// Its state when it was looked at.
+    pub state: PullRequestState,
+    /// Whether it existed before this call.
+    pub adopted: bool,
+}
+
+/// What came of making a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// There is a pull request of our key: new, adopted, or ended by people already.
+    PullRequest(PullRequest),
+    /// The base branch already has every file as the change wants it; nothing was created.
+    NoActionNeeded {
+        /// A sentence for people.
+        detail: String,
+    },
+}
+
+/// One change to be made, and the count of what it cost.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// Whose change it is.
+    pub key: &'a ResponseKey,
+    /// The change.
+    pub intent: &'a Intent,
+    /// Requests that were sent to the forge so far.
+    pub requests: AtomicU32,
+}
+
+impl<'a> Job<'a> {
+    /// A job that has cost nothing yet.
+    pub fn new(key: &'a ResponseKey, intent: &'a Intent) -> Self {
+        Self { key, intent, requests: AtomicU32::new(0) }
+    }
+
+    /// Counts one request; called before it is sent.
+    pub fn count_request(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A Git hosting service, with the credential of one route.
+#[async_trait]
+pub trait Forge: Send + Sync {
+    /// Finds the change by its key, adopts what exists of it, creates what is missing. Calling it again changes
+    /// nothing. A pull request of the key that was merged or closed is given back as it is, never opened again; one
+    /// from a fork is never adopted; a branch with somebody else's commit is a `Conflicting` error.
+    async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError>;
+}

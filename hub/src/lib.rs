@@ -1,0 +1,18 @@
+//! The hub: takes what agents observe, decides, makes pull requests, and gives results back.
+//!
+//! Data moves one way round: [`gateway`] takes frames from agents and stores what was observed in [`store`];
+//! [`execute`] asks [`plan`] (pure) for the one next step of a response and makes it happen on a [`forge`]; the
+//! result goes into the [`store`], and from there through the [`gateway`] back to the agent. [`routes`] turns
+//! configuration documents into the table that `plan` consults, [`render`] makes the text of a change out of templates
+//! and hostile values, [`admin`] answers questions of administrators.
+
+pub mod admin;
+pub mod change;
+pub mod execute;
+pub mod forge;
+pub mod gateway;
+pub mod plan;
+pub mod render;
+pub mod response;
+pub mod routes;
+pub mod store;

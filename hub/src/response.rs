@@ -1,0 +1,256 @@
+//! The hub's durable record of one EventResponse, as plain values.
+//!
+//! [`Response`] is what the store gives and `plan` reads. Its [`Progress`] changes only through the transitions in
+//! this module, which are pure: the same record, event and time give the same next record. The store runs them inside
+//! its transaction; nobody else edits a `Progress`.
+
+use jiff::Timestamp;
+use nabu_common::ids::{ResponseKey, Revision};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::change::Intent;
+
+/// Where a response stands; `status.phase` of the EventResponse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Phase {
+    /// Accepted; no attempt runs.
+    Pending,
+    /// An attempt runs.
+    Running,
+    /// The pull request is open, or the change is already on the base branch.
+    Succeeded,
+    /// Given up.
+    Failed,
+    /// Not wanted any more.
+    Cancelled,
+}
+
+impl Phase {
+    /// A terminal phase never changes.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
+    }
+
+    /// The word in statuses, in the store and in the admin API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Cancelled => "Cancelled",
+        }
+    }
+
+    /// Reads [`Phase::as_str`].
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Pending, Self::Running, Self::Succeeded, Self::Failed, Self::Cancelled]
+            .into_iter()
+            .find(|phase| phase.as_str() == word)
+    }
+}
+
+/// How an error is to be taken; `status.error.type` of the EventResponse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ErrorType {
+    /// May pass; the only one that is retried by itself.
+    Transient,
+    /// The same request would fail again.
+    Permanent,
+    /// Somebody else's work is in the way.
+    Conflicting,
+    /// The credential is missing, wrong, or lacks a right.
+    Unauthorized,
+}
+
+impl ErrorType {
+    /// The word in statuses, in the store and in the admin API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Transient => "Transient",
+            Self::Permanent => "Permanent",
+            Self::Conflicting => "Conflicting",
+            Self::Unauthorized => "Unauthorized",
+        }
+    }
+}
+
+/// A typed failure; `status.error` of the EventResponse.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResponseError {
+    /// How it is to be taken.
+    pub kind: ErrorType,
+    /// A CamelCase word for programs.
+    pub reason: String,
+    /// A sentence for people, with the remedy. Holds no credential.
+    pub detail: String,
+}
+
+impl ResponseError {
+    /// An error with its three parts.
+    pub fn new(kind: ErrorType, reason: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { kind, reason: reason.into(), detail: detail.into() }
+    }
+}
+
+/// What an ended response came to; `status.outcome.type` of the EventResponse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum OutcomeType {
+    /// A pull request exists.
+    ActionTaken,
+    /// The base branch already has the change.
+    NoActionNeeded,
+    /// Nothing was done, on purpose.
+    Skipped,
+    /// It failed.
+    Errored,
+}
+
+impl OutcomeType {
+    /// The word in statuses, in the store and in the admin API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ActionTaken => "ActionTaken",
+            Self::NoActionNeeded => "NoActionNeeded",
+            Self::Skipped => "Skipped",
+            Self::Errored => "Errored",
+        }
+    }
+}
+
+/// `status.outcome` of the EventResponse.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The kind of result.
+    pub kind: OutcomeType,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// A Kubernetes condition of the EventResponse.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    /// `Accepted`, `Routed`, `PullRequest` or `SecurityEvent`.
+    pub kind: String,
+    /// True, false, or (`None`) unknown.
+    pub status: Option<bool>,
+    /// A CamelCase word for programs.
+    pub reason: String,
+    /// A sentence for people.
+    pub message: String,
+    /// When `status` last changed.
+    pub last_transition_time: Timestamp,
+    /// The generation of the EventResponse that it was set for.
+    pub observed_generation: i64,
+}
+
+/// Why an EventResponse came without its SecurityEvent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SecurityEventAbsence {
+    /// No object of that name within the time the agent waits.
+    NotFound,
+    /// An object of that name with another UID.
+    UidMismatch,
+    /// The agent may not read SecurityEvents, or the cluster does not have the kind.
+    NotReadable,
+    /// Too large to travel with its EventResponse.
+    TooLarge,
+}
+
+/// What the agent could read of the object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// The objects as the cluster has them, hostile until `plan` has checked each value.
+    Objects {
+        /// The EventResponse.
+        event_response: Value,
+        /// The SecurityEvent, or why it is not there.
+        security_event: Result<Value, SecurityEventAbsence>,
+    },
+    /// The object is known by name only.
+    Unserveable {
+        /// A CamelCase word for programs.
+        reason: String,
+        /// A sentence that names the field or the size.
+        message: String,
+    },
+}
+
+/// An EventResponse as an agent observed it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observation {
+    /// Cluster (from the certificate) and UID.
+    pub key: ResponseKey,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// `spec.responder.name`.
+    pub responder: String,
+    /// SHA-256 of the canonical JSON of `spec`.
+    pub spec_hash: [u8; 32],
+    /// The objects.
+    pub content: Content,
+}
+
+/// The durable record of one EventResponse.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Response {
+    /// The EventResponse as it was observed last.
+    pub observation: Observation,
+    /// When it was first stored.
+    pub observed_at: Timestamp,
+    /// How far the hub has come with it.
+    pub progress: Progress,
+}
+
+impl Response {
+    /// The key of the response.
+    pub fn key(&self) -> &ResponseKey {
+        &self.observation.key
+    }
+}
+
+/// How far the hub has come with a response, and what the outside may know of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Where it stands.
+    pub phase: Phase,
+    /// Attempts that count (interrupted ones and waits for a limit do not).
+    pub attempts: u32,
+    /// When the first attempt began.
+    pub started_at: Option<Timestamp>,
+    /// When the last attempt began.
+    pub last_attempt_at: Option<Timestamp>,
+    /// No attempt before this time.
+    pub next_attempt_at: Option<Timestamp>,
+    /// When the terminal phase was reached.
+    pub completed_at: Option<Timestamp>,
+    /// The result, in a terminal phase.
+    pub outcome: Option<Outcome>,
+    /// The last error.
+    pub error: Option<ResponseError>,
+    /// The change that was decided, from before the first write on.
+    pub intent: Option<Intent>,
+    /// The pull request.
+    pub url: Option<String>,
+    /// The commit's object id in hex.
+    pub commit: Option<String>,
+    /// Why it was cancelled.
+    pub cancel_reason: Option<String>,
+    /// Somebody wants it cancelled, for this reason; `plan` decides when.
+    pub cancel_requested: Option<String>,
+    /// The EventResponse is gone from its cluster.
+    pub deleted: bool,
+    /// Waits for a limit or an outage in a row; decides how long the next one is.
+    pub waits: u32,
+    /// An attempt was begun and has not ended; after a restart: was interrupted.
+    pub attempt_open: bool,
+    /// The conditions that the agent writes.
+    pub conditions: Vec<Condition>,
+    /// Grows with every change of the outward status.
+    pub revision: Revision,
+    /// The newest revision that the cluster's API server has stored or refused for good.
+    pub acknowledged_revision: Revision,
+}
