@@ -57,19 +57,20 @@ build_gitea() { # output file
   cp -R --no-preserve=mode "$module"/{options,public,templates} "$static"
 }
 
-build() { # server
-  local target new started=$SECONDS
+build() ( # server
   target=$(binary_path "$1")
   if [[ -x "$target" ]]; then
-    return
+    exit
   fi
   echo "testbed: building $(basename "$target"), about three minutes on two cores" >&2
-  new="$target.new.$$"
-  trap 'rm -f "$new"' RETURN
-  (cd "$servers/$1" && "build_$1" "$new")
+  started=$SECONDS
+  cd "$servers/$1"
+  # One name for whatever an interrupted build left behind; the lock keeps it ours.
+  new="$bin/.$1.new"
+  "build_$1" "$new"
   mv "$new" "$target"
   echo "testbed: built $(basename "$target") in $((SECONDS - started)) s" >&2
-}
+)
 
 build_all() {
   if [[ -x "$(binary_path apiserver)" && -x "$(binary_path gitea)" ]]; then

@@ -23,7 +23,11 @@ const SHOWN_CHARACTERS: usize = 80;
 
 impl InvalidId {
     fn new(what: &'static str, text: &str, rule: &'static str) -> Self {
-        Self { what, text: text.chars().take(SHOWN_CHARACTERS).collect(), rule }
+        Self {
+            what,
+            text: text.chars().take(SHOWN_CHARACTERS).collect(),
+            rule,
+        }
     }
 }
 
@@ -120,7 +124,9 @@ impl FromStr for ResponseUid {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let bytes = text.as_bytes();
         let valid = (1..=64).contains(&bytes.len())
-            && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+            && bytes
+                .iter()
+                .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
             && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
             && bytes.last().is_some_and(u8::is_ascii_alphanumeric);
         if valid {
@@ -154,7 +160,9 @@ impl fmt::Debug for ResponseKey {
 }
 
 /// Grows with every change of a response's outward status; 0 is before the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Revision(pub u64);
 
@@ -183,7 +191,17 @@ mod tests {
         for valid in ["a", "prod-eu", "0", &"x".repeat(63)] {
             assert_eq!(valid.parse::<ClusterId>().unwrap().as_str(), valid);
         }
-        for invalid in ["", "-a", "a-", "A", "a.b", "a_b", "a/b", "ä", &"x".repeat(64)] {
+        for invalid in [
+            "",
+            "-a",
+            "a-",
+            "A",
+            "a.b",
+            "a_b",
+            "a/b",
+            "ä",
+            &"x".repeat(64),
+        ] {
             let error = invalid.parse::<ClusterId>().unwrap_err().to_string();
             assert!(error.contains("for example prod-eu"), "{error}");
         }

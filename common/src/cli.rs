@@ -1,0 +1,34 @@
+//! What the binaries' command lines have in common: the end of a failed run, and flags as Markdown.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+/// Success, or one line on standard error that says what went wrong and why, and exit code 1.
+pub fn exit_with(result: anyhow::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let line = format!("{error:#}").replace('\n', " ");
+            // Nothing is left to do if standard error is closed.
+            let _ = writeln!(std::io::stderr(), "error: {line}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints every flag of a command as Markdown: the source of the reference in the book.
+///
+/// # Errors
+/// If standard output is closed.
+pub fn print_markdown_help<C: clap::CommandFactory>() -> anyhow::Result<()> {
+    std::io::stdout().write_all(markdown_help::<C>().as_bytes())?;
+    Ok(())
+}
+
+/// Every flag of a command as Markdown.
+pub fn markdown_help<C: clap::CommandFactory>() -> String {
+    let options = clap_markdown::MarkdownOptions::new()
+        .show_footer(false)
+        .show_table_of_contents(false);
+    clap_markdown::help_markdown_custom::<C>(&options)
+}

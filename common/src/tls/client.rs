@@ -1,0 +1,104 @@
+//! The client's side: a connector for tonic that shows our certificate and checks the server's name.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Uri;
+use tower::Service;
+
+use super::{Material, Reloading, TlsError, TlsFiles, provider};
+
+/// The client's side of mutual TLS; clones share the files.
+#[derive(Clone)]
+pub struct ClientTls {
+    files: Arc<Reloading<ClientConfig>>,
+}
+
+impl ClientTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// If one cannot be used; the text names it.
+    pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
+        Ok(Self {
+            files: Arc::new(Reloading::load(files, build)?),
+        })
+    }
+
+    /// Reads the files again whenever they change, until `shutdown`.
+    pub async fn keep_fresh(self, shutdown: CancellationToken) {
+        self.files.keep_fresh(shutdown).await;
+    }
+
+    /// A connector for [`tonic::transport::Endpoint::connect_with_connector`]. The server's certificate must be for
+    /// `server_name`, or for the host of the address if that is `None`.
+    pub fn connector(&self, server_name: Option<String>) -> Connector {
+        Connector {
+            tls: self.clone(),
+            server_name,
+        }
+    }
+
+    async fn connect(
+        &self,
+        uri: &Uri,
+        server_name: Option<String>,
+    ) -> io::Result<TokioIo<TlsStream<TcpStream>>> {
+        let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
+        let host = uri
+            .host()
+            .ok_or_else(|| invalid(format!("{uri} names no host")))?;
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let port = uri.port_u16().unwrap_or(443);
+        let name = server_name.unwrap_or_else(|| bare.to_owned());
+        let name =
+            ServerName::try_from(name).map_err(|error| invalid(format!("{uri}: {error}")))?;
+        let stream = TcpStream::connect((bare, port)).await?;
+        stream.set_nodelay(true)?;
+        let connector = TlsConnector::from(self.files.config());
+        Ok(TokioIo::new(connector.connect(name, stream).await?))
+    }
+}
+
+fn build(files: &TlsFiles, material: Material) -> Result<ClientConfig, TlsError> {
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| files.mismatch(&error))?
+        .with_root_certificates(material.roots)
+        .with_client_auth_cert(material.chain, material.key)
+        .map_err(|error| files.mismatch(&error))?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(config)
+}
+
+/// Opens TLS connections for a tonic channel.
+#[derive(Clone)]
+pub struct Connector {
+    tls: ClientTls,
+    server_name: Option<String>,
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<TlsStream<TcpStream>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let Self { tls, server_name } = self.clone();
+        Box::pin(async move { tls.connect(&uri, server_name).await })
+    }
+}

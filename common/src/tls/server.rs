@@ -1,0 +1,236 @@
+//! The server's side: accepts, shakes hands beside each other, and says who each peer is.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::server::WebPkiClientVerifier;
+use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::server::Connected;
+use tracing::{debug, warn};
+
+use super::{Material, Reloading, TlsError, TlsFiles, provider};
+use crate::identity::{Identity, TrustDomain, identity_of_certificate};
+
+/// Connections that are shaken hands with and wait to be served.
+const READY_CONNECTIONS: usize = 16;
+/// How long to leave the listener alone after it failed, for example because no file descriptor is free.
+const AFTER_ACCEPT_ERROR: Duration = Duration::from_millis(100);
+
+/// The server's side of mutual TLS; clones share the files.
+#[derive(Clone)]
+pub struct ServerTls {
+    files: Arc<Reloading<ServerConfig>>,
+    domain: TrustDomain,
+}
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// If one cannot be used; the text names it.
+    pub fn load(files: TlsFiles, domain: TrustDomain) -> Result<Self, TlsError> {
+        Ok(Self {
+            files: Arc::new(Reloading::load(files, build)?),
+            domain,
+        })
+    }
+
+    /// Reads the files again whenever they change, until `shutdown`.
+    pub async fn keep_fresh(self, shutdown: CancellationToken) {
+        self.files.keep_fresh(shutdown).await;
+    }
+
+    /// Reads the files again now; `true` if they had changed.
+    ///
+    /// # Errors
+    /// If they cannot be used; the last good ones stay.
+    pub fn reload(&self) -> Result<bool, TlsError> {
+        self.files.reload()
+    }
+
+    async fn handshake(
+        &self,
+        stream: TcpStream,
+        remote_addr: SocketAddr,
+    ) -> io::Result<TlsConnection> {
+        stream.set_nodelay(true)?;
+        let acceptor = TlsAcceptor::from(self.files.config());
+        let stream = acceptor.accept(stream).await?;
+        let certificate = stream
+            .get_ref()
+            .1
+            .peer_certificates()
+            .and_then(|chain| chain.first())
+            .ok_or_else(|| io::Error::other("the peer sent no certificate"))?;
+        let identity =
+            identity_of_certificate(certificate, &self.domain).map_err(io::Error::other)?;
+        let fingerprint = hex::encode(Sha256::digest(certificate));
+        let peer = PeerIdentity {
+            identity,
+            fingerprint,
+            remote_addr,
+        };
+        Ok(TlsConnection { stream, peer })
+    }
+}
+
+fn build(files: &TlsFiles, material: Material) -> Result<ServerConfig, TlsError> {
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(material.roots), provider())
+            .build()
+            .map_err(|error| super::pem(&files.ca, "authority", &error))?;
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| files.mismatch(&error))?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(material.chain, material.key)
+        .map_err(|error| files.mismatch(&error))?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    // Sessions live for days: a ticket would save nothing, and would outlive a revoked certificate.
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+/// Bounds on peers that have not shown who they are.
+#[derive(Clone, Copy, Debug)]
+pub struct IncomingLimits {
+    /// Handshakes that may be under way at one time.
+    pub handshakes: usize,
+    /// How long one may take.
+    pub timeout: Duration,
+}
+
+impl Default for IncomingLimits {
+    fn default() -> Self {
+        Self {
+            handshakes: 1024,
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Who is at the other end; a request extension in tonic services.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerIdentity {
+    /// From the verified certificate.
+    pub identity: Identity,
+    /// SHA-256 of the certificate, in hex.
+    pub fingerprint: String,
+    /// Where the connection comes from.
+    pub remote_addr: SocketAddr,
+}
+
+/// Verified connections of a listener, until `shutdown`. A slow or silent handshake holds up nobody.
+pub fn incoming(
+    listener: TcpListener,
+    tls: ServerTls,
+    limits: IncomingLimits,
+    shutdown: CancellationToken,
+) -> ReceiverStream<io::Result<TlsConnection>> {
+    let (ready, connections) = mpsc::channel(READY_CONNECTIONS);
+    tokio::spawn(async move {
+        let accepting = accept(&listener, &tls, limits, &ready);
+        let _ = shutdown.run_until_cancelled(accepting).await;
+    });
+    ReceiverStream::new(connections)
+}
+
+async fn accept(
+    listener: &TcpListener,
+    tls: &ServerTls,
+    limits: IncomingLimits,
+    ready: &mpsc::Sender<io::Result<TlsConnection>>,
+) {
+    let slots = Arc::new(Semaphore::new(limits.handshakes));
+    loop {
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
+            return;
+        };
+        let (stream, remote_addr) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(AFTER_ACCEPT_ERROR).await;
+                continue;
+            }
+        };
+        let (tls, ready) = (tls.clone(), ready.clone());
+        tokio::spawn(async move {
+            match tokio::time::timeout(limits.timeout, tls.handshake(stream, remote_addr)).await {
+                Ok(Ok(connection)) => {
+                    drop(slot);
+                    let _ = ready.send(Ok(connection)).await;
+                }
+                Ok(Err(error)) => warn!(%remote_addr, %error, "refused a connection"),
+                Err(_) => debug!(%remote_addr, "a TLS handshake took too long"),
+            }
+        });
+    }
+}
+
+/// A connection whose peer has shown who it is.
+#[derive(Debug)]
+pub struct TlsConnection {
+    stream: TlsStream<TcpStream>,
+    peer: PeerIdentity,
+}
+
+impl Connected for TlsConnection {
+    type ConnectInfo = PeerIdentity;
+
+    fn connect_info(&self) -> PeerIdentity {
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for TlsConnection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for TlsConnection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

@@ -1,0 +1,272 @@
+//! Real handshakes over loopback.
+
+use std::net::SocketAddr;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio_stream::StreamExt as _;
+use tonic::transport::Uri;
+use tower::Service as _;
+
+use super::*;
+use crate::identity::Identity;
+
+struct Ca {
+    params: CertificateParams,
+    key: KeyPair,
+    pem: String,
+}
+
+impl Ca {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { params, key, pem }
+    }
+
+    /// Writes a set of files for one side, trusting `self`.
+    fn issue(&self, folder: &Path, sans: Vec<SanType>) -> TlsFiles {
+        std::fs::create_dir_all(folder).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.subject_alt_names = sans;
+        let issuer = Issuer::from_params(&self.params, &self.key);
+        let certificate = params.signed_by(&key, &issuer).unwrap();
+        let files = TlsFiles::in_folder(folder);
+        std::fs::write(&files.ca, &self.pem).unwrap();
+        std::fs::write(&files.cert, certificate.pem()).unwrap();
+        std::fs::write(&files.key, key.serialize_pem()).unwrap();
+        files
+    }
+}
+
+fn uri(text: &str) -> SanType {
+    SanType::URI(text.try_into().unwrap())
+}
+
+fn loopback() -> SanType {
+    SanType::IpAddress([127, 0, 0, 1].into())
+}
+
+/// A server that answers each connection with the name of its peer and a newline.
+async fn serve(
+    tls: &ServerTls,
+    limits: IncomingLimits,
+    shutdown: &CancellationToken,
+) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut connections = incoming(listener, tls.clone(), limits, shutdown.clone());
+    tokio::spawn(async move {
+        while let Some(Ok(mut connection)) = connections.next().await {
+            tokio::spawn(async move {
+                let peer = tonic::transport::server::Connected::connect_info(&connection);
+                let mut byte = [0; 1];
+                while connection.read_exact(&mut byte).await.is_ok() {
+                    let answer = format!("{}\n", peer.identity);
+                    if connection.write_all(answer.as_bytes()).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+type Stream = tokio_rustls::client::TlsStream<tokio::net::TcpStream>;
+
+async fn dial(tls: &ClientTls, address: SocketAddr) -> std::io::Result<Stream> {
+    let uri: Uri = format!("https://{address}").parse().unwrap();
+    Ok(tls.connector(None).call(uri).await?.into_inner())
+}
+
+async fn ask(stream: &mut Stream) -> std::io::Result<String> {
+    stream.write_all(b"?").await?;
+    let mut answer = Vec::new();
+    loop {
+        let byte = stream.read_u8().await?;
+        if byte == b'\n' {
+            return Ok(String::from_utf8(answer).unwrap());
+        }
+        answer.push(byte);
+    }
+}
+
+async fn dial_and_ask(tls: &ClientTls, address: SocketAddr) -> std::io::Result<String> {
+    ask(&mut dial(tls, address).await?).await
+}
+
+fn domain() -> crate::identity::TrustDomain {
+    "nabu".parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_peer_is_known_by_the_uri_in_its_certificate() {
+    let (dir, ca, shutdown) = (TempDir::new().unwrap(), Ca::new(), CancellationToken::new());
+    let server =
+        ServerTls::load(ca.issue(&dir.path().join("s"), vec![loopback()]), domain()).unwrap();
+    let address = serve(&server, IncomingLimits::default(), &shutdown).await;
+    let client = ClientTls::load(ca.issue(
+        &dir.path().join("c"),
+        vec![uri("spiffe://nabu/cluster/prod-eu")],
+    ))
+    .unwrap();
+    let name = Identity::Cluster("prod-eu".parse().unwrap()).to_string();
+    assert_eq!(dial_and_ask(&client, address).await.unwrap(), name);
+}
+
+#[tokio::test]
+async fn a_certificate_that_names_nobody_or_comes_from_another_authority_is_refused() {
+    let (dir, ca, shutdown) = (TempDir::new().unwrap(), Ca::new(), CancellationToken::new());
+    let server =
+        ServerTls::load(ca.issue(&dir.path().join("s"), vec![loopback()]), domain()).unwrap();
+    let address = serve(&server, IncomingLimits::default(), &shutdown).await;
+
+    let stranger = Ca::new();
+    let foreign = stranger.issue(
+        &dir.path().join("foreign"),
+        vec![uri("spiffe://nabu/cluster/a")],
+    );
+    std::fs::write(&foreign.ca, &ca.pem).unwrap();
+    let none = ca.issue(&dir.path().join("none"), vec![loopback()]);
+    let two = ca.issue(
+        &dir.path().join("two"),
+        vec![
+            uri("spiffe://nabu/cluster/a"),
+            uri("spiffe://nabu/cluster/b"),
+        ],
+    );
+    let other = ca.issue(
+        &dir.path().join("other"),
+        vec![uri("spiffe://elsewhere/cluster/a")],
+    );
+    for files in [foreign, none, two, other] {
+        let client = ClientTls::load(files.clone()).unwrap();
+        assert!(
+            dial_and_ask(&client, address).await.is_err(),
+            "{files:?} was let in"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_another_authority_certified_is_not_spoken_to() {
+    let (dir, ca, shutdown) = (TempDir::new().unwrap(), Ca::new(), CancellationToken::new());
+    let server = ServerTls::load(
+        Ca::new().issue(&dir.path().join("s"), vec![loopback()]),
+        domain(),
+    )
+    .unwrap();
+    let address = serve(&server, IncomingLimits::default(), &shutdown).await;
+    let client =
+        ClientTls::load(ca.issue(&dir.path().join("c"), vec![uri("spiffe://nabu/cluster/a")]))
+            .unwrap();
+    assert!(dial(&client, address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_server_whose_certificate_is_for_another_name_is_not_spoken_to() {
+    let (dir, ca, shutdown) = (TempDir::new().unwrap(), Ca::new(), CancellationToken::new());
+    let elsewhere = vec![SanType::DnsName("elsewhere.example".try_into().unwrap())];
+    let server = ServerTls::load(ca.issue(&dir.path().join("s"), elsewhere), domain()).unwrap();
+    let address = serve(&server, IncomingLimits::default(), &shutdown).await;
+    let client =
+        ClientTls::load(ca.issue(&dir.path().join("c"), vec![uri("spiffe://nabu/cluster/a")]))
+            .unwrap();
+    assert!(dial(&client, address).await.is_err());
+}
+
+#[tokio::test]
+async fn changed_files_are_used_for_new_connections_and_leave_open_ones_alone() {
+    let (dir, ca, shutdown) = (TempDir::new().unwrap(), Ca::new(), CancellationToken::new());
+    let server =
+        ServerTls::load(ca.issue(&dir.path().join("s"), vec![loopback()]), domain()).unwrap();
+    let address = serve(&server, IncomingLimits::default(), &shutdown).await;
+    let old = ClientTls::load(ca.issue(
+        &dir.path().join("old"),
+        vec![uri("spiffe://nabu/cluster/old")],
+    ))
+    .unwrap();
+    let mut open = dial(&old, address).await.unwrap();
+    assert_eq!(ask(&mut open).await.unwrap(), "cluster/old");
+
+    let new_ca = Ca::new();
+    new_ca.issue(&dir.path().join("s"), vec![loopback()]);
+    assert!(server.reload().unwrap());
+    let new = new_ca.issue(
+        &dir.path().join("new"),
+        vec![uri("spiffe://nabu/cluster/new")],
+    );
+    let new = ClientTls::load(new).unwrap();
+    assert_eq!(dial_and_ask(&new, address).await.unwrap(), "cluster/new");
+    assert_eq!(
+        ask(&mut open).await.unwrap(),
+        "cluster/old",
+        "the open connection goes on"
+    );
+    assert!(
+        dial_and_ask(&old, address).await.is_err(),
+        "the old authority is not trusted any more"
+    );
+}
+
+#[tokio::test]
+async fn files_that_do_not_fit_together_leave_the_last_good_ones_in_force() {
+    let (dir, ca, shutdown) = (TempDir::new().unwrap(), Ca::new(), CancellationToken::new());
+    let files = ca.issue(&dir.path().join("s"), vec![loopback()]);
+    let server = ServerTls::load(files.clone(), domain()).unwrap();
+    let address = serve(&server, IncomingLimits::default(), &shutdown).await;
+    std::fs::write(&files.key, KeyPair::generate().unwrap().serialize_pem()).unwrap();
+    let error = server.reload().unwrap_err().to_string();
+    assert!(
+        error.contains("tls.key") && error.contains("do not fit together"),
+        "{error}"
+    );
+    let client =
+        ClientTls::load(ca.issue(&dir.path().join("c"), vec![uri("spiffe://nabu/cluster/a")]))
+            .unwrap();
+    assert_eq!(dial_and_ask(&client, address).await.unwrap(), "cluster/a");
+}
+
+#[tokio::test]
+async fn silent_handshakes_do_not_hold_up_others_and_are_ended() {
+    let (dir, ca, shutdown) = (TempDir::new().unwrap(), Ca::new(), CancellationToken::new());
+    let server =
+        ServerTls::load(ca.issue(&dir.path().join("s"), vec![loopback()]), domain()).unwrap();
+    let limits = IncomingLimits {
+        handshakes: 4,
+        timeout: Duration::from_millis(300),
+    };
+    let address = serve(&server, limits, &shutdown).await;
+    let mut silent = Vec::new();
+    for _ in 0..16 {
+        silent.push(tokio::net::TcpStream::connect(address).await.unwrap());
+    }
+    let client =
+        ClientTls::load(ca.issue(&dir.path().join("c"), vec![uri("spiffe://nabu/cluster/a")]))
+            .unwrap();
+    assert_eq!(dial_and_ask(&client, address).await.unwrap(), "cluster/a");
+    for stream in &mut silent {
+        // The server closes each one; reading gives the end, or an error.
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest).await;
+        assert!(rest.is_empty());
+    }
+}
+
+#[test]
+fn a_missing_or_empty_file_is_named() {
+    let dir = TempDir::new().unwrap();
+    let files = Ca::new().issue(dir.path(), vec![loopback()]);
+    std::fs::write(&files.cert, "").unwrap();
+    let error = ClientTls::load(files.clone()).err().unwrap().to_string();
+    assert!(error.contains("tls.crt"), "{error}");
+    std::fs::remove_file(&files.key).unwrap();
+    let error = ClientTls::load(files).err().unwrap().to_string();
+    assert!(error.contains("tls.key"), "{error}");
+}
