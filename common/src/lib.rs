@@ -1,1 +1,3 @@
-//! placeholder
+//! What hub and agent both know.
+
+pub mod ids;

@@ -1,1 +1,10 @@
-//! placeholder
+//! The test bed: real parts, started by the tests themselves on loopback and ended with them.
+//!
+//! [`cluster::TestCluster`] is a real Kubernetes API server, [`forge`] a real Git forge, [`hub::TestHub`] and
+//! [`agent::TestAgent`] are the product's own binaries. [`process`] makes sure that nothing outlives its test.
+
+pub mod agent;
+pub mod cluster;
+pub mod hub;
+pub mod process;
+pub mod wait;

@@ -1,1 +1,291 @@
-//! Being built.
+//! Makes steps happen: keeps every unfinished response moving, fairly, and never one twice at a time.
+//!
+//! [`run`] is a loop over events (something was observed, a time has come, a step ended). It holds keys only; what a
+//! response is stands in the store, so a restart begins where the last run ended. What to do is never decided here
+//! (see [`crate::plan`]), and in which order is decided by [`lanes`].
+
+mod advance;
+pub mod clusters;
+pub mod lanes;
+pub mod metrics;
+mod schedule;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use nabu_common::ids::ResponseKey;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, warn};
+
+use crate::forge::registry::Forges;
+use crate::response::Response;
+use crate::routes::ConfigHandle;
+use crate::store::{ResponseSummary, SharedStore, StoreError};
+use advance::{Advanced, Start, advance};
+use clusters::ClusterDirectory;
+use lanes::{Lanes, Ticket};
+use metrics::ExecuteMetrics;
+use schedule::Schedule;
+
+/// Events that may wait before senders fall back to a scan of the store.
+const INBOX: usize = 4096;
+/// Responses that are planned or attempted at one time.
+const CONCURRENT_STEPS: usize = 512;
+/// Keys that one page of a scan brings.
+const SCAN_PAGE: u32 = 512;
+/// How long to leave a response alone after the store failed under it.
+const AFTER_STORE_ERROR: Duration = Duration::from_secs(2);
+
+/// Takes outward statuses that changed; the gateway sends them to agents.
+pub trait StatusSink: Send + Sync {
+    /// A newer whole status of a response is committed.
+    fn publish(&self, summary: Arc<ResponseSummary>);
+}
+
+/// Settings of the executor.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settings {
+    /// Attempts for every response; 0 leaves it to routes and objects.
+    pub max_attempts: u32,
+}
+
+/// Everything that steps need.
+pub struct Context {
+    /// The durable memory.
+    pub store: SharedStore,
+    /// The routes in force.
+    pub config: ConfigHandle,
+    /// Forge clients by target.
+    pub forges: Arc<Forges>,
+    /// Names and labels of clusters.
+    pub clusters: ClusterDirectory,
+    /// Where changed statuses go.
+    pub statuses: Arc<dyn StatusSink>,
+    /// Counters and gauges.
+    pub metrics: ExecuteMetrics,
+    /// Settings of the operator.
+    pub settings: Settings,
+    /// The lanes; starts empty.
+    pub lanes: Mutex<Lanes>,
+    /// Responses whose turn came when a ticket was given back outside the loop.
+    pub called: Mutex<Vec<(ResponseKey, Ticket)>>,
+}
+
+impl Context {
+    fn enter_lane(&self, ticket: &Ticket, key: &ResponseKey) -> bool {
+        lock(&self.lanes).enter(ticket, key)
+    }
+
+    fn leave_lane(&self, ticket: &Ticket) {
+        let next = lock(&self.lanes).leave(ticket);
+        lock(&self.called).extend(next);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[derive(Debug)]
+enum Event {
+    Observed(Arc<Response>),
+    Deleted(ResponseKey),
+}
+
+/// Tells the executor that something was observed. Never blocks; what does not fit is found again by a scan.
+#[derive(Clone, Debug)]
+pub struct Dispatcher {
+    events: mpsc::Sender<Event>,
+    overflow: Arc<Overflow>,
+}
+
+#[derive(Debug, Default)]
+struct Overflow {
+    happened: AtomicBool,
+    wake: Notify,
+}
+
+/// What [`run`] reads from.
+#[derive(Debug)]
+pub struct Inbox {
+    events: mpsc::Receiver<Event>,
+    overflow: Arc<Overflow>,
+}
+
+/// A dispatcher and the inbox that it fills.
+pub fn channel() -> (Dispatcher, Inbox) {
+    let (sender, receiver) = mpsc::channel(INBOX);
+    let overflow = Arc::<Overflow>::default();
+    (
+        Dispatcher { events: sender, overflow: Arc::clone(&overflow) },
+        Inbox { events: receiver, overflow },
+    )
+}
+
+impl Dispatcher {
+    /// A new or changed observation is stored.
+    pub fn observed(&self, response: Arc<Response>) {
+        if self.events.try_send(Event::Observed(response)).is_err() {
+            self.overflow.happened.store(true, Ordering::Release);
+            self.overflow.wake.notify_one();
+        }
+    }
+
+    /// An EventResponse is gone from its cluster. Should the inbox be full, the next inventory says it again.
+    pub fn deleted(&self, key: ResponseKey) {
+        if self.events.try_send(Event::Deleted(key)).is_err() {
+            warn!("the executor is behind; a deletion waits for the next inventory");
+        }
+    }
+}
+
+/// What a task of the executor ended with.
+enum Finished {
+    /// A response was advanced; a ticket that it held goes back.
+    Advanced(ResponseKey, Result<Advanced, StoreError>, Option<Ticket>),
+    /// A deletion was noted; `true` if that leaves work to do.
+    Deleted(ResponseKey, Result<bool, StoreError>),
+}
+
+/// Keeps every unfinished response moving until `shutdown`; attempts that run then are given `grace` to end.
+pub async fn run(context: Arc<Context>, inbox: Inbox, shutdown: CancellationToken, grace: Duration) {
+    let mut executor = Executor {
+        context,
+        schedule: Schedule::default(),
+        steps: JoinSet::new(),
+        scan: Some(None),
+    };
+    let Inbox { mut events, overflow } = inbox;
+    loop {
+        executor.start_ready();
+        let may_scan = executor.scan.is_some() && executor.schedule.ready() == 0;
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            Some(finished) = executor.steps.join_next() => executor.finished(finished),
+            Some(event) = events.recv(), if executor.schedule.ready() < INBOX => executor.event(event),
+            Some(due) = executor.schedule.due() => executor.schedule.add(due.into_inner(), None),
+            () = overflow.wake.notified() => {
+                overflow.happened.store(false, Ordering::Release);
+                executor.scan = Some(None);
+            }
+            () = std::future::ready(()), if may_scan => executor.scan_page().await,
+        }
+    }
+    executor.drain(grace).await;
+}
+
+struct Executor {
+    context: Arc<Context>,
+    schedule: Schedule,
+    steps: JoinSet<Finished>,
+    /// A scan of the store for unfinished responses is under way: after which key it goes on.
+    scan: Option<Option<ResponseKey>>,
+}
+
+impl Executor {
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Observed(response) => {
+                let key = response.key().clone();
+                self.schedule.add(key, Some(response));
+            }
+            Event::Deleted(key) => {
+                let context = Arc::clone(&self.context);
+                self.steps.spawn(async move {
+                    let result = advance::mark_deleted(&context, &key).await;
+                    Finished::Deleted(key, result)
+                });
+            }
+        }
+    }
+
+    fn start_ready(&mut self) {
+        while self.steps.len() < CONCURRENT_STEPS {
+            let Some(start) = self.schedule.next() else { break };
+            let context = Arc::clone(&self.context);
+            self.steps.spawn(async move {
+                let key = start.key.clone();
+                let (result, ticket) = advance(&context, start).await;
+                Finished::Advanced(key, result, ticket)
+            });
+        }
+        let metrics = &self.context.metrics;
+        metrics.running.set(gauge(self.steps.len()));
+        metrics.delayed.set(gauge(self.schedule.delayed()));
+        metrics.queued.set(gauge(lock(&self.context.lanes).waiting()));
+    }
+
+    fn finished(&mut self, finished: Result<Finished, tokio::task::JoinError>) {
+        match finished {
+            Ok(Finished::Advanced(key, result, ticket)) => {
+                if let Some(ticket) = ticket {
+                    self.context.leave_lane(&ticket);
+                }
+                match result {
+                    Ok(advanced) => self.schedule.ended(&key, advanced),
+                    Err(error) => {
+                        error!(%key, error = %chain(&error), "the store failed; trying again");
+                        self.schedule.ended(&key, Advanced::in_(AFTER_STORE_ERROR));
+                    }
+                }
+            }
+            Ok(Finished::Deleted(key, Ok(true))) => self.schedule.add(key, None),
+            Ok(Finished::Deleted(_, Ok(false))) => {}
+            Ok(Finished::Deleted(key, Err(error))) => {
+                error!(%key, error = %chain(&error), "cannot note a deletion; it waits for the next inventory");
+            }
+            Err(error) => error!(%error, "a task of the executor was lost"),
+        }
+        for (key, ticket) in std::mem::take(&mut *lock(&self.context.called)) {
+            self.schedule.call(key, ticket);
+        }
+    }
+
+    async fn scan_page(&mut self) {
+        let Some(after) = self.scan.take() else { return };
+        match self.context.store.unfinished(after.as_ref(), SCAN_PAGE).await {
+            Ok(keys) => {
+                self.scan = keys.last().cloned().map(Some);
+                for key in keys {
+                    self.schedule.add(key, None);
+                }
+            }
+            Err(error) => {
+                error!(error = %chain(&error), "cannot read unfinished responses; trying again");
+                self.scan = Some(after);
+                tokio::time::sleep(AFTER_STORE_ERROR).await;
+            }
+        }
+    }
+
+    async fn drain(mut self, grace: Duration) {
+        let ended = tokio::time::timeout(grace, async {
+            while self.steps.join_next().await.is_some() {}
+        });
+        if ended.await.is_err() {
+            warn!(running = self.steps.len(), "attempts were still running; the next start looks their changes up");
+            self.steps.abort_all();
+        }
+    }
+}
+
+fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,1 +1,185 @@
-//! Being built.
+//! Decides the one next step of a response. Pure and synchronous: no clock, no network, no database.
+//!
+//! [`plan`] reads the durable record, the policy in force and the time, and names the step; [`crate::execute`] makes
+//! it happen and leaves itself no choices. What a step's result means for the record is decided here as well
+//! ([`progress`]), and how long to wait ([`retry`]). Planning again after success yields [`Step::Settled`].
+
+pub mod progress;
+pub mod retry;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use nabu_common::crd;
+use serde_json::Value;
+
+use crate::change::Intent;
+use crate::render;
+use crate::response::{Content, ErrorType, Response, ResponseError};
+use crate::routes::{Facts, Route, RouteTable};
+use retry::RetryPolicy;
+
+/// What the hub's operators have laid down, as it is in force now.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy<'a> {
+    /// The compiled routes.
+    pub routes: &'a RouteTable,
+    /// `--max-attempts` of the hub; 0 leaves it to the route and to the EventResponse.
+    pub max_attempts: u32,
+    /// What people call the response's cluster.
+    pub cluster_name: &'a str,
+    /// Labels that administrators gave the response's cluster.
+    pub cluster_labels: &'a BTreeMap<String, String>,
+}
+
+/// The one next step of a response.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Nothing is to be done until something new is observed.
+    Settled,
+    /// Nothing is to be done before this time.
+    WaitUntil(Timestamp),
+    /// The response ends here, without a call to a forge.
+    Conclude(Conclusion),
+    /// Store the intent, then make it true on its forge.
+    Attempt(Box<Attempt>),
+}
+
+/// One attempt, decided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempt {
+    /// The change; the stored one if there is one, so that no later edit of a route moves it.
+    pub intent: Intent,
+    /// How the attempt's failure is to be taken.
+    pub retry: RetryPolicy,
+}
+
+/// How a response ends without a forge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Conclusion {
+    /// It cannot be served.
+    Failed {
+        /// Why.
+        error: ResponseError,
+        /// The route that matched, if one did.
+        route: Option<String>,
+        /// Whether the reason is that no route matched.
+        routing_miss: bool,
+    },
+    /// It is not wanted any more.
+    Cancelled {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Names the next step of a response.
+pub fn plan(response: &Response, policy: &Policy<'_>, now: Timestamp) -> Step {
+    let progress = &response.progress;
+    if progress.phase.is_terminal() {
+        return Step::Settled;
+    }
+    if let Some(reason) = &progress.cancel_requested {
+        return Step::Conclude(Conclusion::Cancelled { reason: reason.clone() });
+    }
+    if let Some(at) = progress.next_attempt_at.filter(|at| *at > now) {
+        return Step::WaitUntil(at);
+    }
+    match decide(response, policy) {
+        Ok(attempt) => Step::Attempt(Box::new(attempt)),
+        Err(conclusion) => Step::Conclude(conclusion),
+    }
+}
+
+/// The attempt to make, or how the response ends instead.
+fn decide(response: &Response, policy: &Policy<'_>) -> Result<Attempt, Conclusion> {
+    let (event_response, security_event) = objects(response)?;
+    let typed = crd::parse_event_response(event_response).map_err(|error| {
+        unserveable(ResponseError::new(
+            ErrorType::Permanent,
+            "InvalidEventResponse",
+            format!("{}: {}; create a new EventResponse with a valid value", error.path, error.message),
+        ))
+    })?;
+    if let Some(intent) = &response.progress.intent {
+        let route_limit = policy.routes.by_id(&intent.route).and_then(|route| route.max_attempts);
+        let retry = RetryPolicy::of(&typed, policy.max_attempts, route_limit).map_err(unserveable)?;
+        return Ok(Attempt { intent: intent.clone(), retry });
+    }
+    let route = find_route(response, policy, event_response, security_event)?;
+    let routed = |error| Conclusion::Failed { error, route: Some(route.id.clone()), routing_miss: false };
+    let retry = RetryPolicy::of(&typed, policy.max_attempts, route.max_attempts).map_err(routed)?;
+    let intent = render::intent(&render_input(response, policy, route, event_response, security_event))
+        .map_err(routed)?;
+    Ok(Attempt { intent, retry })
+}
+
+fn unserveable(error: ResponseError) -> Conclusion {
+    Conclusion::Failed { error, route: None, routing_miss: false }
+}
+
+fn objects(response: &Response) -> Result<(&Value, Option<&Value>), Conclusion> {
+    match &response.observation.content {
+        Content::Objects { event_response, security_event } => {
+            Ok((event_response, security_event.as_ref().ok()))
+        }
+        Content::Unserveable { reason, message } => {
+            Err(unserveable(ResponseError::new(ErrorType::Permanent, reason, message)))
+        }
+    }
+}
+
+fn find_route<'p>(
+    response: &Response,
+    policy: &Policy<'p>,
+    event_response: &Value,
+    security_event: Option<&Value>,
+) -> Result<&'p Route, Conclusion> {
+    let facts = Facts {
+        cluster: &response.key().cluster,
+        cluster_labels: policy.cluster_labels,
+        event_response,
+        security_event,
+    };
+    policy.routes.find(&facts).map(AsRef::as_ref).map_err(|miss| Conclusion::Failed {
+        error: ResponseError::new(ErrorType::Permanent, "NoMatchingRoute", miss.to_string()),
+        route: None,
+        routing_miss: true,
+    })
+}
+
+fn render_input<'a>(
+    response: &'a Response,
+    policy: &Policy<'a>,
+    route: &'a Route,
+    event_response: &'a Value,
+    security_event: Option<&'a Value>,
+) -> render::RenderInput<'a> {
+    let key = response.key();
+    render::RenderInput {
+        key,
+        name: &response.observation.name,
+        event_response,
+        security_event,
+        cluster: render::ClusterContext {
+            id: key.cluster.as_ref(),
+            name: policy.cluster_name,
+            labels: policy.cluster_labels,
+        },
+        route: render::RouteContext {
+            id: &route.id,
+            target: &route.target,
+            base_branch: route.base_branch.as_deref(),
+            branch_prefix: &route.branch_prefix,
+            branch_override_allowed: route.branch_override_allowed,
+            labels: &route.labels,
+            reviewers: &route.reviewers,
+            draft: route.draft,
+            author: route.author.as_ref(),
+        },
+        templates: &route.templates,
+        paths: &route.paths,
+    }
+}

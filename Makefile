@@ -1,0 +1,73 @@
+# Everything a developer runs. `make help` lists it.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+cache := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nabu
+# One build folder beside the test servers, outside the clone and shared by all clones.
+export CARGO_TARGET_DIR ?= $(cache)/target
+export PATH := $(cache)/cargo-tools/bin:$(PATH)
+# The test bed's servers are looked for with this; see scripts/testbed.sh.
+testbed := scripts/testbed.sh
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build all crates and binaries
+	cargo build --workspace --bins --locked
+
+.PHONY: test
+test: prerequisites testbed build ## Run all tests, after building what they need
+	cargo test --workspace --locked
+
+.PHONY: prerequisites
+prerequisites: ## Install what tests and checks need beside Rust, Go, git and a C compiler
+	@scripts/prerequisites.sh --install
+
+.PHONY: testbed
+testbed: ## Build the servers that tests start (a real API server, a real Gitea)
+	@$(testbed) build
+
+.PHONY: fmt
+fmt: ## Format Rust and Go
+	cargo fmt --all
+	gofmt -w tests/servers
+
+.PHONY: lint
+lint: ## Run clippy, shellcheck, gofmt and rustfmt as CI does
+	scripts/lint.sh
+
+.PHONY: deny
+deny: ## Check licences, advisories and sources of dependencies
+	scripts/deny.sh
+
+.PHONY: crds
+crds: ## Write the CRDs to charts/crds from the Rust types
+	cargo run --quiet --locked -p nabu-common --bin crdgen -- --out charts/crds
+
+.PHONY: docs-flags
+docs-flags: ## Write the reference of command-line flags to docs/src/reference
+	scripts/generated.sh --write flags
+
+.PHONY: check-generated
+check-generated: ## Fail when a generated file is not what `make crds docs-flags` writes
+	scripts/generated.sh --check
+
+.PHONY: docs
+docs: prerequisites ## Build the book into the cache
+	mdbook build docs --dest-dir $(cache)/book
+
+.PHONY: demo
+demo: ## Show two clusters, a hub and a forge at work (KEEP=1 leaves them running)
+	KEEP=$(KEEP) scripts/demo.sh
+
+.PHONY: bench
+bench: testbed ## Measure latency, throughput and memory against a real API server
+	cargo build --workspace --bins --release --locked
+	cargo run --release --locked -p nabu-tests --bin bench
+
+.PHONY: clean-cache
+clean-cache: ## Remove builds, test servers and tools from the cache
+	rm -rf $(cache)

@@ -1,0 +1,164 @@
+//! The command line of `nabu-hub`: every flag is an environment variable as well.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use nabu_common::identity::TrustDomain;
+use nabu_common::ids::ClusterId;
+use nabu_common::telemetry::LogArgs;
+
+/// The hub of Nabu: takes EventResponses from the agents of a fleet and opens one pull request for each.
+#[derive(Debug, Parser)]
+#[command(name = "nabu-hub", version, about, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// Something else than serving.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Flags of the server.
+    #[command(flatten)]
+    pub config: Config,
+    /// Flags of the log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Subcommands that do not serve.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Print these flags as Markdown, for the documentation.
+    #[command(hide = true)]
+    MarkdownHelp,
+}
+
+/// What the server is told.
+#[derive(Clone, Debug, Args)]
+pub struct Config {
+    /// Address that agents dial (gRPC, mutual TLS).
+    #[arg(long, env = "NABU_HUB_LISTEN_AGENTS", default_value = "0.0.0.0:8443")]
+    pub listen_agents: SocketAddr,
+
+    /// Address that administrators dial (gRPC, mutual TLS).
+    #[arg(long, env = "NABU_HUB_LISTEN_ADMIN", default_value = "0.0.0.0:8444")]
+    pub listen_admin: SocketAddr,
+
+    /// Address of /livez, /readyz and /metrics (HTTP).
+    #[arg(long, env = "NABU_HUB_LISTEN_OPS", default_value = "0.0.0.0:8080")]
+    pub listen_ops: SocketAddr,
+
+    /// Certificates (PEM) of the authorities that agents and administrators must be certified by.
+    #[arg(long, env = "NABU_HUB_TLS_CA", default_value = "/etc/nabu/tls/ca.crt")]
+    pub tls_ca: PathBuf,
+
+    /// The hub's certificate chain (PEM). Read again when it changes.
+    #[arg(long, env = "NABU_HUB_TLS_CERT", default_value = "/etc/nabu/tls/tls.crt")]
+    pub tls_cert: PathBuf,
+
+    /// The hub's private key (PEM). Read again when it changes.
+    #[arg(long, env = "NABU_HUB_TLS_KEY", default_value = "/etc/nabu/tls/tls.key")]
+    pub tls_key: PathBuf,
+
+    /// Trust domain of the fleet: certificates carry spiffe://<TRUST-DOMAIN>/….
+    #[arg(long, env = "NABU_HUB_TRUST_DOMAIN", default_value = "nabu")]
+    pub trust_domain: TrustDomain,
+
+    /// The SQLite database; made when it is missing.
+    #[arg(long, env = "NABU_HUB_STORE", default_value = "/var/lib/nabu/nabu.db")]
+    pub store: PathBuf,
+
+    /// Folder with GitOpsResponderConfig and Secret documents (YAML), instead of objects in the hub's own cluster.
+    #[arg(long, env = "NABU_HUB_CONFIG_DIR")]
+    pub config_dir: Option<PathBuf>,
+
+    /// Namespace of the hub's own cluster whose GitOpsResponderConfig objects and Secrets are watched. Used when
+    /// --config-dir is not given.
+    #[arg(long, env = "NABU_HUB_CONFIG_NAMESPACE", default_value = "ugallu-system")]
+    pub config_namespace: String,
+
+    /// Attempts for every response; 0 leaves it to routes and EventResponses (3 if nobody says).
+    #[arg(long, env = "NABU_HUB_MAX_ATTEMPTS", default_value_t = 0)]
+    pub max_attempts: u32,
+
+    /// A label of a cluster, for routes that match clusters by label. Repeatable; in the environment separated by
+    /// commas.
+    #[arg(long = "cluster-label", env = "NABU_HUB_CLUSTER_LABELS", value_name = "CLUSTER:KEY=VALUE", value_delimiter = ',')]
+    pub cluster_labels: Vec<ClusterLabel>,
+
+    /// How often agents send a heartbeat, in seconds.
+    #[arg(long, env = "NABU_HUB_HEARTBEAT_SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub heartbeat_seconds: u32,
+
+    /// How often agents send their inventory again, in seconds.
+    #[arg(long, env = "NABU_HUB_RESYNC_SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=86400))]
+    pub resync_seconds: u32,
+
+    /// How long running attempts may take to end after SIGTERM, in seconds.
+    #[arg(long, env = "NABU_HUB_SHUTDOWN_GRACE_SECONDS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(0..=300))]
+    pub shutdown_grace_seconds: u32,
+}
+
+impl Config {
+    /// The labels of each cluster.
+    pub fn labels_by_cluster(&self) -> HashMap<ClusterId, BTreeMap<String, String>> {
+        let mut by_cluster: HashMap<_, BTreeMap<_, _>> = HashMap::new();
+        for label in &self.cluster_labels {
+            by_cluster.entry(label.cluster.clone()).or_default().insert(label.key.clone(), label.value.clone());
+        }
+        by_cluster
+    }
+
+    /// See `--shutdown-grace-seconds`.
+    pub fn shutdown_grace(&self) -> Duration {
+        Duration::from_secs(self.shutdown_grace_seconds.into())
+    }
+}
+
+/// One `--cluster-label`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterLabel {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The label's key.
+    pub key: String,
+    /// The label's value.
+    pub value: String,
+}
+
+impl FromStr for ClusterLabel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || format!("{text:?} is not of the form CLUSTER:KEY=VALUE, for example prod-eu:env=prod");
+        let (cluster, label) = text.split_once(':').ok_or_else(wrong)?;
+        let (key, value) = label.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(wrong)?;
+        let cluster = cluster.parse().map_err(|error| format!("{text:?}: {error}"))?;
+        Ok(Self { cluster, key: key.to_owned(), value: value.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_label_names_cluster_key_and_value() {
+        let label: ClusterLabel = "prod-eu:env=prod=1".parse().unwrap();
+        assert_eq!((label.cluster.as_ref(), &*label.key, &*label.value), ("prod-eu", "env", "prod=1"));
+    }
+
+    #[test]
+    fn a_malformed_cluster_label_is_refused_with_an_example() {
+        for text in ["prod-eu", "prod-eu:env", "prod-eu:=x", "Prod EU:env=prod"] {
+            let error = text.parse::<ClusterLabel>().unwrap_err();
+            assert!(error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+}

@@ -1,0 +1,350 @@
+//! Takes one response as far as it goes now: asks `plan` for the step, does it, stores what it means.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use jiff::Timestamp;
+use nabu_common::ids::ResponseKey;
+use tracing::{Instrument as _, error, info, info_span, warn};
+
+use super::lanes::Ticket;
+use super::metrics::{AttemptLabels, DispatchLabels};
+use super::{Context, clusters::ClusterFacts};
+use crate::change::ForgeTarget;
+use crate::forge::{ForgeError, Job, Made};
+use crate::plan::progress::{self, Moment};
+use crate::plan::{self, Attempt, Conclusion, Policy, Step};
+use crate::response::{Phase, Progress, Response, ResponseError};
+use crate::store::{AttemptChange, AttemptResult, AuditEvent, ResponseSummary, SideRecords, StoreError};
+
+/// How long to leave a response alone after a step of it panicked.
+const AFTER_PANIC: Duration = Duration::from_secs(60);
+
+/// Where a response stands after it was advanced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Advanced {
+    /// Nothing is to be done until something new is observed.
+    Settled,
+    /// Nothing is to be done before this time.
+    WaitUntil(Timestamp),
+    /// It stands in line for its lane.
+    InLine,
+}
+
+impl Advanced {
+    /// Nothing is to be done for a while.
+    pub(super) fn in_(wait: Duration) -> Self {
+        Self::WaitUntil(Timestamp::now().saturating_add(wait).unwrap_or(Timestamp::MAX))
+    }
+}
+
+/// One response to be taken further.
+#[derive(Debug)]
+pub(super) struct Start {
+    pub(super) key: ResponseKey,
+    /// The record, if it is at hand.
+    pub(super) response: Option<Arc<Response>>,
+    /// The right to attempt, if it was waited for.
+    pub(super) ticket: Option<Ticket>,
+}
+
+/// The ticket that is held at the end goes back to the lanes, whatever happened.
+pub(super) async fn advance(
+    context: &Context,
+    start: Start,
+) -> (Result<Advanced, StoreError>, Option<Ticket>) {
+    let span = info_span!("response", key = %start.key);
+    let mut ticket = start.ticket;
+    let steps = steps(context, &start.key, start.response, &mut ticket).instrument(span);
+    let result = AssertUnwindSafe(steps).catch_unwind().await.unwrap_or_else(|_| {
+        error!(key = %start.key, "a step panicked; please report this with the lines before");
+        Ok(Advanced::in_(AFTER_PANIC))
+    });
+    (result, ticket)
+}
+
+async fn steps(
+    context: &Context,
+    key: &ResponseKey,
+    mut known: Option<Arc<Response>>,
+    ticket: &mut Option<Ticket>,
+) -> Result<Advanced, StoreError> {
+    loop {
+        let response = match known.take() {
+            Some(response) => response,
+            None => match context.store.response(key).await? {
+                Some(response) => Arc::new(response),
+                None => return Ok(Advanced::Settled),
+            },
+        };
+        let now = Timestamp::now();
+        let cluster = context.clusters.facts(&context.store, &key.cluster).await?;
+        match plan_step(context, &response, &cluster, now) {
+            Step::Settled => return Ok(Advanced::Settled),
+            Step::WaitUntil(at) => return Ok(Advanced::WaitUntil(at)),
+            Step::Conclude(conclusion) => {
+                conclude(context, &response, conclusion).await?;
+                return Ok(Advanced::Settled);
+            }
+            Step::Attempt(attempt) => {
+                if !enter_lane(context, key, &attempt.intent.target, ticket) {
+                    return Ok(Advanced::InLine);
+                }
+                if let Some(progress) = attempt_change(context, &response, *attempt).await? {
+                    return Ok(standing(&progress));
+                }
+            }
+        }
+    }
+}
+
+fn plan_step(context: &Context, response: &Response, cluster: &ClusterFacts, now: Timestamp) -> Step {
+    let routes = context.config.table();
+    let policy = Policy {
+        routes: &routes,
+        max_attempts: context.settings.max_attempts,
+        cluster_name: &cluster.name,
+        cluster_labels: &cluster.labels,
+    };
+    plan::plan(response, &policy, now)
+}
+
+/// What is left to do after an attempt has ended.
+fn standing(progress: &Progress) -> Advanced {
+    match progress.next_attempt_at {
+        Some(at) if !progress.phase.is_terminal() => Advanced::WaitUntil(at),
+        _ => Advanced::Settled,
+    }
+}
+
+/// Makes sure that the ticket fits the target; `false` means that the response stands in line now.
+fn enter_lane(
+    context: &Context,
+    key: &ResponseKey,
+    target: &ForgeTarget,
+    ticket: &mut Option<Ticket>,
+) -> bool {
+    let needed = Ticket::for_target(target);
+    if ticket.as_ref() == Some(&needed) {
+        return true;
+    }
+    if let Some(other) = ticket.take() {
+        context.leave_lane(&other);
+    }
+    let entered = context.enter_lane(&needed, key);
+    if entered {
+        *ticket = Some(needed);
+    }
+    entered
+}
+
+/// Begins, makes, ends. `None` means that it did not begin, because the record has changed: plan again.
+async fn attempt_change(
+    context: &Context,
+    response: &Response,
+    attempt: Attempt,
+) -> Result<Option<Progress>, StoreError> {
+    let attempt = Arc::new(attempt);
+    let begun = begin(context, response, Arc::clone(&attempt)).await?;
+    let Some(begun) = begun.filter(|progress| progress.attempt_open) else { return Ok(None) };
+    // What is stored is what is made, should another have decided first.
+    let intent = begun.intent.as_ref().unwrap_or(&attempt.intent);
+    let job = Job::new(response.key(), intent);
+    let made = match context.forges.get(&intent.target) {
+        Ok(forge) => forge.make(&job).await,
+        Err(error) => Err(error),
+    };
+    let requests = job.requests.load(std::sync::atomic::Ordering::Relaxed);
+    report(context, &made);
+    let ended = end(context, response, attempt, made, requests).await?;
+    Ok(Some(ended.unwrap_or(begun)))
+}
+
+fn report(context: &Context, made: &Result<Made, ForgeError>) {
+    let outcome = match made {
+        Ok(Made::PullRequest(pull_request)) => {
+            info!(url = pull_request.url, adopted = pull_request.adopted, "the pull request is there");
+            "succeeded"
+        }
+        Ok(Made::NoActionNeeded { detail }) => {
+            info!(detail, "no change is needed");
+            "succeeded"
+        }
+        Err(error @ ForgeError::Failed(_)) => {
+            warn!(%error, "the attempt failed");
+            "failed"
+        }
+        Err(error) => {
+            warn!(%error, "the forge has to be waited for");
+            "waited"
+        }
+    };
+    context.metrics.attempts.get_or_create(&AttemptLabels { outcome }).inc();
+}
+
+async fn begin(
+    context: &Context,
+    response: &Response,
+    attempt: Arc<Attempt>,
+) -> Result<Option<Progress>, StoreError> {
+    let moment = moment(response);
+    let transition = Box::new(move |progress: &mut Progress| {
+        let routed_before = progress.intent.is_some();
+        progress::begin(progress, &attempt, moment);
+        if !progress.attempt_open {
+            return SideRecords::default();
+        }
+        let mut audit = Vec::new();
+        if !routed_before {
+            let target = &attempt.intent.target;
+            let detail =
+                format!("route {} to {} of {}", attempt.intent.route, target.repository, target.kind);
+            audit.push(by_hub(moment.now, "Routed", detail));
+        }
+        SideRecords { attempt: Some(AttemptChange::Begun { at: moment.now }), audit }
+    });
+    apply(context, response, transition).await
+}
+
+async fn end(
+    context: &Context,
+    response: &Response,
+    attempt: Arc<Attempt>,
+    made: Result<Made, ForgeError>,
+    requests: u32,
+) -> Result<Option<Progress>, StoreError> {
+    let moment = moment(response);
+    let transition = Box::new(move |progress: &mut Progress| {
+        let (result, error) = match &made {
+            Ok(made) => {
+                progress::succeed(progress, made, moment);
+                (AttemptResult::Succeeded, None)
+            }
+            Err(error) => {
+                progress::fail(progress, error, &attempt.retry, moment);
+                let counted = matches!(error, ForgeError::Failed(_));
+                let result = if counted { AttemptResult::Failed } else { AttemptResult::Waited };
+                (result, progress.error.clone())
+            }
+        };
+        let audit = vec![by_hub(moment.now, ended_word(progress, result), ended_text(progress, error.as_ref()))];
+        let attempt = AttemptChange::Ended { at: moment.now, result, error, requests };
+        SideRecords { attempt: Some(attempt), audit }
+    });
+    apply(context, response, transition).await
+}
+
+fn ended_word(progress: &Progress, result: AttemptResult) -> &'static str {
+    match (progress.phase, result) {
+        (Phase::Succeeded, _) => "Succeeded",
+        (Phase::Failed, _) => "Failed",
+        (_, AttemptResult::Waited) => "Waiting",
+        _ => "AttemptFailed",
+    }
+}
+
+fn ended_text(progress: &Progress, error: Option<&ResponseError>) -> String {
+    match (error, &progress.outcome) {
+        (Some(error), _) => match progress.next_attempt_at {
+            Some(at) => format!("{}: {}; next attempt at {at:.0}", error.reason, error.detail),
+            None => format!("{}: {}", error.reason, error.detail),
+        },
+        (None, Some(outcome)) => outcome.message.clone(),
+        (None, None) => String::new(),
+    }
+}
+
+async fn conclude(context: &Context, response: &Response, conclusion: Conclusion) -> Result<(), StoreError> {
+    let moment = moment(response);
+    match &conclusion {
+        Conclusion::Failed { error, routing_miss, .. } => {
+            if *routing_miss {
+                context.metrics.routing_misses.inc();
+            }
+            warn!(reason = error.reason, detail = error.detail, "the response cannot be served");
+        }
+        Conclusion::Cancelled { reason } => info!(reason, "the response is cancelled"),
+    }
+    let transition = Box::new(move |progress: &mut Progress| {
+        let before = progress.phase;
+        progress::conclude(progress, &conclusion, moment);
+        if before == progress.phase {
+            return SideRecords::default();
+        }
+        let detail = progress.outcome.as_ref().map(|outcome| outcome.message.clone()).unwrap_or_default();
+        let audit = vec![by_hub(moment.now, progress.phase.as_str(), detail)];
+        SideRecords { attempt: None, audit }
+    });
+    apply(context, response, transition).await?;
+    Ok(())
+}
+
+/// Marks a response whose EventResponse is gone; gives back whether there is work to do on it.
+pub(super) async fn mark_deleted(context: &Context, key: &ResponseKey) -> Result<bool, StoreError> {
+    let now = Timestamp::now();
+    let actor = format!("agent/{}", key.cluster);
+    let transition = Box::new(move |progress: &mut Progress| {
+        if progress.deleted {
+            return SideRecords::default();
+        }
+        progress::mark_deleted(progress);
+        let detail = "the EventResponse is gone from its cluster".to_owned();
+        SideRecords { attempt: None, audit: vec![AuditEvent { at: now, actor, action: "Deleted".into(), detail }] }
+    });
+    let progress = context.store.transition(key, transition).await?;
+    Ok(progress.is_some_and(|progress| !progress.phase.is_terminal()))
+}
+
+async fn apply(
+    context: &Context,
+    response: &Response,
+    transition: crate::store::Transition,
+) -> Result<Option<Progress>, StoreError> {
+    let before = response.progress.revision;
+    let progress = context.store.transition(response.key(), transition).await?;
+    if let Some(progress) = &progress
+        && progress.revision > before
+    {
+        publish(context, response, progress);
+    }
+    Ok(progress)
+}
+
+fn publish(context: &Context, response: &Response, progress: &Progress) {
+    if progress.phase.is_terminal() {
+        count_ended(context, response, progress);
+    }
+    if !progress.deleted {
+        context.statuses.publish(Arc::new(ResponseSummary {
+            key: response.key().clone(),
+            name: response.observation.name.clone(),
+            generation: response.observation.generation,
+            observed_at: response.observed_at,
+            progress: progress.clone(),
+        }));
+    }
+}
+
+fn count_ended(context: &Context, response: &Response, progress: &Progress) {
+    let provider = progress.intent.as_ref().map_or("none", |intent| intent.target.kind.as_str());
+    let outcome = progress.outcome.as_ref().map_or("", |outcome| outcome.kind.as_str());
+    context.metrics.dispatches.get_or_create(&DispatchLabels { provider, outcome }).inc();
+    if let Some(completed_at) = progress.completed_at {
+        let taken = completed_at.duration_since(response.observed_at).as_secs_f64();
+        context.metrics.completion.observe(taken.max(0.0));
+    }
+}
+
+fn by_hub(at: Timestamp, action: &str, detail: String) -> AuditEvent {
+    AuditEvent { at, actor: "hub".to_owned(), action: action.to_owned(), detail }
+}
+
+fn moment(response: &Response) -> Moment {
+    Moment {
+        now: Timestamp::now(),
+        generation: response.observation.generation,
+        jitter: rand::random(),
+    }
+}

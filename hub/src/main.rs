@@ -1,0 +1,20 @@
+//! The `nabu-hub` binary: parses, installs the crypto provider, runs.
+
+use clap::{CommandFactory as _, Parser as _};
+use nabu_common::{cli, shutdown, telemetry, tls};
+use nabu_hub::config::{Cli, Command};
+
+fn main() -> std::process::ExitCode {
+    cli::exit_with(start())
+}
+
+fn start() -> anyhow::Result<()> {
+    let Cli { command, config, log } = Cli::parse();
+    if let Some(Command::MarkdownHelp) = command {
+        return cli::print_markdown_help(Cli::command());
+    }
+    telemetry::init(&log);
+    tls::install_crypto_provider();
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(async { nabu_hub::run::run(config, shutdown::signal_token()).await })
+}

@@ -1,0 +1,222 @@
+//! What an event means for a record: the only code that edits a [`Progress`].
+//!
+//! Each function takes the newest progress, an event and the time, and edits in place; the store runs it inside its
+//! transaction. A terminal phase never changes. The revision grows exactly when the outward status does, and no
+//! function does anything twice when it is called twice.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::retry::{RetryPolicy, outage_wait};
+use super::{Attempt, Conclusion};
+use crate::forge::{ForgeError, Made, PullRequest, PullRequestState};
+use crate::response::{Condition, Outcome, OutcomeType, Phase, Progress, ResponseError};
+
+/// The condition that tells whether the hub took the EventResponse on.
+pub const ACCEPTED: &str = "Accepted";
+/// The condition that tells whether a route matched.
+pub const ROUTED: &str = "Routed";
+/// The condition that tells of the pull request.
+pub const PULL_REQUEST: &str = "PullRequest";
+/// The condition that tells whether the SecurityEvent could be read.
+pub const SECURITY_EVENT: &str = "SecurityEvent";
+
+/// The shortest wait for a limit; a forge that says less is not believed.
+const SHORTEST_LIMIT_WAIT: Duration = Duration::from_secs(1);
+/// The longest wait for a limit that a forge can impose by one answer.
+const LONGEST_LIMIT_WAIT: Duration = Duration::from_hours(2);
+
+/// Time and generation that an edit is made at.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// Now.
+    pub now: Timestamp,
+    /// `metadata.generation` of the EventResponse, for conditions.
+    pub generation: i64,
+    /// In `0.0..1.0`; spreads delays.
+    pub jitter: f64,
+}
+
+/// An attempt begins: the intent is kept from here on, whatever happens to routes and objects.
+/// Nothing begins once a cancellation is wanted.
+pub fn begin(progress: &mut Progress, attempt: &Attempt, moment: Moment) {
+    if progress.phase.is_terminal() || progress.cancel_requested.is_some() {
+        return;
+    }
+    if progress.intent.is_none() {
+        progress.intent = Some(attempt.intent.clone());
+    }
+    progress.phase = Phase::Running;
+    progress.started_at.get_or_insert(moment.now);
+    progress.last_attempt_at = Some(moment.now);
+    progress.next_attempt_at = None;
+    progress.attempt_open = true;
+    let message = format!("matched route {}", attempt.intent.route);
+    set_condition(progress, ROUTED, true, "RouteMatched", &message, moment);
+    bump(progress);
+}
+
+/// The change is on the forge, or was not needed.
+pub fn succeed(progress: &mut Progress, made: &Made, moment: Moment) {
+    if progress.phase.is_terminal() {
+        return;
+    }
+    progress.attempts += 1;
+    match made {
+        Made::PullRequest(pull_request) => record_pull_request(progress, pull_request, moment),
+        Made::NoActionNeeded { detail } => {
+            set_condition(progress, PULL_REQUEST, false, "NoActionNeeded", detail, moment);
+            progress.outcome = Some(Outcome { kind: OutcomeType::NoActionNeeded, message: detail.clone() });
+        }
+    }
+    progress.error = None;
+    end(progress, Phase::Succeeded, moment);
+}
+
+fn record_pull_request(progress: &mut Progress, pull_request: &PullRequest, moment: Moment) {
+    let (status, reason) = match pull_request.state {
+        PullRequestState::Open => (true, "Open"),
+        PullRequestState::Merged => (true, "Merged"),
+        PullRequestState::Closed => (false, "Closed"),
+    };
+    let verb = if pull_request.adopted { "found" } else { "opened" };
+    let message = format!("pull request {verb}: {}", pull_request.url);
+    set_condition(progress, PULL_REQUEST, status, reason, &message, moment);
+    progress.url = Some(pull_request.url.clone());
+    progress.commit.clone_from(&pull_request.commit);
+    progress.outcome = Some(Outcome { kind: OutcomeType::ActionTaken, message });
+}
+
+/// The attempt failed. A transient failure with attempts left waits for the next one; a limit or an outage waits
+/// without counting; everything else ends the response.
+pub fn fail(progress: &mut Progress, error: &ForgeError, retry: &RetryPolicy, moment: Moment) {
+    if progress.phase.is_terminal() {
+        return;
+    }
+    match error {
+        ForgeError::Failed(error) => {
+            progress.attempts += 1;
+            progress.waits = 0;
+            let retryable = error.kind == crate::response::ErrorType::Transient;
+            if retryable && progress.attempts < retry.max_attempts {
+                progress.error = Some(error.clone());
+                wait(progress, retry.delay_after(progress.attempts, moment.jitter), moment);
+            } else {
+                let error = if retryable { exhausted(error, progress.attempts) } else { error.clone() };
+                give_up(progress, error, moment);
+            }
+        }
+        ForgeError::RateLimited { retry_after, detail } => {
+            progress.error = Some(transient("RateLimited", detail));
+            let asked = (*retry_after).clamp(SHORTEST_LIMIT_WAIT, LONGEST_LIMIT_WAIT);
+            wait(progress, asked + asked.mul_f64(0.1 * moment.jitter), moment);
+            progress.waits = progress.waits.saturating_add(1);
+        }
+        ForgeError::Unavailable { detail } => {
+            progress.error = Some(transient("ForgeUnavailable", detail));
+            wait(progress, outage_wait(progress.waits, moment.jitter), moment);
+            progress.waits = progress.waits.saturating_add(1);
+        }
+    }
+}
+
+fn transient(reason: &str, detail: &str) -> ResponseError {
+    ResponseError::new(crate::response::ErrorType::Transient, reason, detail)
+}
+
+fn exhausted(error: &ResponseError, attempts: u32) -> ResponseError {
+    let times = if attempts == 1 { "attempt".to_owned() } else { format!("{attempts} attempts") };
+    ResponseError { detail: format!("given up after {times}: {}", error.detail), ..error.clone() }
+}
+
+fn wait(progress: &mut Progress, delay: Duration, moment: Moment) {
+    progress.phase = Phase::Pending;
+    progress.attempt_open = false;
+    progress.next_attempt_at = Some(moment.now.saturating_add(delay).unwrap_or(Timestamp::MAX));
+    bump(progress);
+}
+
+/// The response ends without a forge.
+pub fn conclude(progress: &mut Progress, conclusion: &Conclusion, moment: Moment) {
+    if progress.phase.is_terminal() {
+        return;
+    }
+    match conclusion {
+        Conclusion::Failed { error, route, routing_miss } => {
+            if let Some(route) = route {
+                let message = format!("matched route {route}");
+                set_condition(progress, ROUTED, true, "RouteMatched", &message, moment);
+            } else if *routing_miss {
+                set_condition(progress, ROUTED, false, &error.reason, &error.detail, moment);
+            }
+            give_up(progress, error.clone(), moment);
+        }
+        Conclusion::Cancelled { reason } => {
+            progress.cancel_reason = Some(reason.clone());
+            progress.outcome = Some(Outcome { kind: OutcomeType::Skipped, message: reason.clone() });
+            end(progress, Phase::Cancelled, moment);
+        }
+    }
+}
+
+/// Somebody wants the response cancelled; `plan` concludes it between two attempts.
+pub fn request_cancel(progress: &mut Progress, reason: &str) {
+    if !progress.phase.is_terminal() {
+        progress.cancel_requested.get_or_insert_with(|| reason.to_owned());
+    }
+}
+
+/// The EventResponse is gone from its cluster: nobody can read its status any more, and what is not begun is not
+/// wanted.
+pub fn mark_deleted(progress: &mut Progress) {
+    progress.deleted = true;
+    request_cancel(progress, "the EventResponse was deleted");
+}
+
+fn give_up(progress: &mut Progress, error: ResponseError, moment: Moment) {
+    progress.outcome = Some(Outcome { kind: OutcomeType::Errored, message: error.detail.clone() });
+    progress.error = Some(error);
+    end(progress, Phase::Failed, moment);
+}
+
+fn end(progress: &mut Progress, phase: Phase, moment: Moment) {
+    progress.phase = phase;
+    progress.attempt_open = false;
+    progress.waits = 0;
+    progress.next_attempt_at = None;
+    progress.completed_at = Some(moment.now);
+    bump(progress);
+}
+
+fn bump(progress: &mut Progress) {
+    progress.revision = progress.revision.next();
+}
+
+/// Sets one condition; `lastTransitionTime` moves only when its status does.
+pub fn set_condition(
+    progress: &mut Progress,
+    kind: &str,
+    status: bool,
+    reason: &str,
+    message: &str,
+    moment: Moment,
+) {
+    let known = progress.conditions.iter().position(|condition| condition.kind == kind);
+    let since = known
+        .map(|index| &progress.conditions[index])
+        .filter(|condition| condition.status == Some(status))
+        .map_or(moment.now, |condition| condition.last_transition_time);
+    let condition = Condition {
+        kind: kind.to_owned(),
+        status: Some(status),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: since,
+        observed_generation: moment.generation,
+    };
+    match known {
+        Some(index) => progress.conditions[index] = condition,
+        None => progress.conditions.push(condition),
+    }
+}

@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# Checks for what building and testing need, and names the command that installs what is missing.
+#
+#   scripts/prerequisites.sh             check what a build and the demo need
+#   scripts/prerequisites.sh --install   install what the tests and checks need beside that
+#
+# Says nothing when everything is there. Packages come from apt; cargo's tools go into the cache.
+set -euo pipefail
+
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/nabu"
+cargo_tools="$cache/cargo-tools"
+
+# Both build with the toolchain of rust-toolchain.toml.
+cargo_deny_version=0.20.2
+mdbook_version=0.5.4
+
+oldest_go=1.26
+
+as_root() {
+  if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi
+}
+
+# The apt package that has a program.
+package_of() {
+  case "$1" in
+    cc | make) echo build-essential ;;
+    flock) echo util-linux ;;
+    *) echo "$1" ;;
+  esac
+}
+
+missing=0
+need() { # program, command that installs it
+  if ! command -v "$1" >/dev/null; then
+    echo "prerequisites: $1 is missing; to install it: $2" >&2
+    missing=1
+  fi
+}
+
+need_go() {
+  need go "follow https://go.dev/doc/install (version $oldest_go or newer)"
+  if command -v go >/dev/null; then
+    local version
+    version=$(go env GOVERSION)
+    if ! printf 'go%s\n%s\n' "$oldest_go" "${version%% *}" | sort -V -C; then
+      echo "prerequisites: $version is too old; follow https://go.dev/doc/install (version $oldest_go or newer)" >&2
+      missing=1
+    fi
+  fi
+}
+
+install_packages() { # programs
+  local program packages=()
+  for program in "$@"; do
+    command -v "$program" >/dev/null || packages+=("$(package_of "$program")")
+  done
+  if [[ ${#packages[@]} -eq 0 ]]; then
+    return
+  fi
+  if ! command -v apt-get >/dev/null; then
+    echo "prerequisites: no apt-get here; please install: ${packages[*]}" >&2
+    exit 1
+  fi
+  echo "prerequisites: installing ${packages[*]}" >&2
+  as_root apt-get update -q >&2
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}" >&2
+}
+
+install_cargo_tool() { # crate, version, further flags of cargo install
+  local crate=$1 version=$2 started=$SECONDS
+  shift 2
+  if [[ "$("$cargo_tools/bin/$crate" --version 2>/dev/null)" == *"$version" ]]; then
+    return
+  fi
+  echo "prerequisites: building $crate $version, some minutes" >&2
+  CARGO_TARGET_DIR="$cache/tools-target" cargo install --quiet --locked --force \
+    --root "$cargo_tools" --version "$version" "$@" "$crate" >&2
+  rm -rf "$cache/tools-target"
+  echo "prerequisites: built $crate in $((SECONDS - started)) s" >&2
+}
+
+install=false
+case "${1:-}" in
+  "") ;;
+  --install) install=true ;;
+  *)
+    sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    exit 2
+    ;;
+esac
+
+if $install; then
+  install_packages cc make git curl flock shellcheck
+fi
+
+need cargo "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
+need_go
+need git "sudo apt-get install git"
+need cc "sudo apt-get install build-essential"
+need flock "sudo apt-get install util-linux"
+if [[ $missing -ne 0 ]]; then
+  exit 1
+fi
+
+if $install; then
+  mkdir -p "$cache"
+  # Whoever comes second waits, and then finds the work done.
+  exec 9>"$cache/.prerequisites.lock"
+  flock 9
+  install_cargo_tool cargo-deny "$cargo_deny_version"
+  install_cargo_tool mdbook "$mdbook_version" --no-default-features --features search
+fi

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Builds the servers that the tests start (tests/servers) and says where they are.
+#
+#   scripts/testbed.sh build             build what is missing
+#   scripts/testbed.sh path apiserver    the Kubernetes API server (with its etcd)
+#   scripts/testbed.sh path gitea        the Gitea server
+#   scripts/testbed.sh path gitea-static the folder for Gitea's STATIC_ROOT_PATH
+#
+# Binaries live in the cache, under a name that carries the version and a digest of everything they are
+# built from: a changed module is another file, and an old clone still finds its own. `path` builds nothing.
+set -euo pipefail
+
+servers=$(cd "$(dirname "${BASH_SOURCE[0]}")/../tests/servers" && pwd)
+bin="${XDG_CACHE_HOME:-$HOME/.cache}/nabu/bin"
+
+kubernetes_module=k8s.io/kubernetes
+gitea_module=code.gitea.io/gitea
+
+# The version of module $2 that the go.mod of server $1 requires.
+required_version() {
+  sed -nE "s#^(require )?[[:space:]]*$2 (v[^ ]+).*#\2#p" "$servers/$1/go.mod"
+}
+
+# Twelve digits that change with the sources of server $1, or with how this script builds it.
+source_digest() {
+  (
+    cd "$servers/$1"
+    find . -maxdepth 1 \( -name '*.go' -o -name go.mod -o -name go.sum \) -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
+    declare -f "build_$1"
+  ) | sha256sum | cut -c 1-12
+}
+
+binary_path() {
+  case "$1" in
+    apiserver) echo "$bin/kube-apiserver-$(required_version apiserver "$kubernetes_module")-$(source_digest apiserver)" ;;
+    gitea) echo "$bin/gitea-$(required_version gitea "$gitea_module")-$(source_digest gitea)" ;;
+  esac
+}
+
+build_apiserver() { # output file
+  local version minor pkg=k8s.io/component-base/version
+  version=$(required_version apiserver "$kubernetes_module")
+  minor=${version#v*.}
+  # Without a version, kubectl and helm cannot parse what the server says about itself.
+  CGO_ENABLED=0 go build -trimpath -o "$1" \
+    -ldflags "-s -w -X $pkg.gitVersion=$version -X $pkg.gitMajor=1 -X $pkg.gitMinor=${minor%%.*}" .
+}
+
+build_gitea() { # output file
+  CGO_ENABLED=1 go build -trimpath -tags 'sqlite sqlite_unlock_notify' -ldflags '-s -w' -o "$1" .
+  # The files it serves, copied so that they last as long as the binary: a module cache may be emptied.
+  local module static
+  module=$(go list -m -f '{{.Dir}}' "$gitea_module")
+  static=$(binary_path gitea).static
+  rm -rf "$static"
+  mkdir "$static"
+  cp -R --no-preserve=mode "$module"/{options,public,templates} "$static"
+}
+
+build() { # server
+  local target new started=$SECONDS
+  target=$(binary_path "$1")
+  if [[ -x "$target" ]]; then
+    return
+  fi
+  echo "testbed: building $(basename "$target"), about three minutes on two cores" >&2
+  new="$target.new.$$"
+  trap 'rm -f "$new"' RETURN
+  (cd "$servers/$1" && "build_$1" "$new")
+  mv "$new" "$target"
+  echo "testbed: built $(basename "$target") in $((SECONDS - started)) s" >&2
+}
+
+build_all() {
+  if [[ -x "$(binary_path apiserver)" && -x "$(binary_path gitea)" ]]; then
+    return
+  fi
+  command -v go >/dev/null || {
+    echo "testbed: Go is missing: scripts/prerequisites.sh says how to install it" >&2
+    exit 1
+  }
+  mkdir -p "$bin"
+  # Whoever comes second waits, and then finds the work done.
+  exec 9>"$bin/.lock"
+  flock 9
+  build apiserver
+  build gitea
+}
+
+usage() {
+  sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  exit 2
+}
+
+case "${1:-} ${2:-}" in
+  "build ") build_all ;;
+  "path apiserver" | "path gitea") binary_path "$2" ;;
+  "path gitea-static") echo "$(binary_path gitea).static" ;;
+  *) usage ;;
+esac

@@ -1,0 +1,197 @@
+//! A hub for a test: the real binary as a process, with its own PKI, store and configuration folder.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use nabu_hub::pki::{Authority, Subject};
+use tempfile::TempDir;
+
+use crate::process::{Process, free_port, workspace_binary};
+use crate::wait::eventually;
+
+/// How a hub is started, beside what every test needs.
+#[derive(Clone, Debug, Default)]
+pub struct HubOptions {
+    /// More arguments for `nabu-hub`.
+    pub arguments: Vec<String>,
+    /// More environment variables.
+    pub environment: Vec<(String, String)>,
+}
+
+/// A running hub; it ends with this value.
+pub struct TestHub {
+    dir: TempDir,
+    authority: Authority,
+    options: HubOptions,
+    agents_port: u16,
+    admin_port: u16,
+    ops_port: u16,
+    process: Option<Process>,
+}
+
+impl TestHub {
+    /// Starts a hub with these configuration documents (file name and text).
+    pub async fn start(documents: &[(&str, String)], options: HubOptions) -> Result<Self> {
+        let dir = TempDir::with_prefix("nabu-hub-")?;
+        let authority = Authority::create(&dir.path().join("pki"), "nabu")?;
+        authority.issue_into(&Subject::hub("test").with_ip("127.0.0.1").with_dns("localhost"), &dir.path().join("tls"))?;
+        authority.issue_into(&Subject::admin("tester"), &dir.path().join("admin"))?;
+        std::fs::create_dir(dir.path().join("config"))?;
+        let mut hub = Self {
+            dir,
+            authority,
+            options,
+            agents_port: free_port()?,
+            admin_port: free_port()?,
+            ops_port: free_port()?,
+            process: None,
+        };
+        for (name, text) in documents {
+            hub.write_config(name, text)?;
+        }
+        hub.start_again().await?;
+        Ok(hub)
+    }
+
+    /// Writes a configuration document, in one step, as a mount of a Secret or a careful editor would.
+    pub fn write_config(&self, name: &str, text: &str) -> Result<()> {
+        let folder = self.dir.path().join("config");
+        let new = self.dir.path().join("config.new");
+        std::fs::write(&new, text)?;
+        std::fs::rename(&new, folder.join(name))?;
+        Ok(())
+    }
+
+    /// Starts the hub, with what it had before.
+    pub async fn start_again(&mut self) -> Result<()> {
+        let tls = self.dir.path().join("tls");
+        let mut command = Command::new(workspace_binary("nabu-hub")?);
+        command
+            .arg("--listen-agents")
+            .arg(format!("127.0.0.1:{}", self.agents_port))
+            .arg("--listen-admin")
+            .arg(format!("127.0.0.1:{}", self.admin_port))
+            .arg("--listen-ops")
+            .arg(format!("127.0.0.1:{}", self.ops_port))
+            .arg("--store")
+            .arg(self.store_path())
+            .arg("--config-dir")
+            .arg(self.dir.path().join("config"))
+            .arg("--tls-ca")
+            .arg(tls.join("ca.crt"))
+            .arg("--tls-cert")
+            .arg(tls.join("tls.crt"))
+            .arg("--tls-key")
+            .arg(tls.join("tls.key"))
+            .args(["--log-level", "info,nabu_hub=debug"])
+            .args(&self.options.arguments)
+            .envs(self.options.environment.iter().map(|(name, value)| (name, value)));
+        let mut process = Process::start("nabu-hub", &mut command, &self.log_path())?;
+        let url = format!("http://127.0.0.1:{}/readyz", self.ops_port);
+        eventually("the hub is ready", Duration::from_secs(30), || {
+            let ended = process.assert_running();
+            let url = url.clone();
+            async move {
+                match ended {
+                    Err(error) => Some(Err(error)),
+                    Ok(()) => {
+                        reqwest::get(&url).await.ok().filter(|answer| answer.status().is_success()).map(|_| Ok(()))
+                    }
+                }
+            }
+        })
+        .await??;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.take().context("the hub does not run")?.kill()
+    }
+
+    /// SIGTERM; gives the exit status.
+    pub fn stop(&mut self) -> Result<ExitStatus> {
+        self.process.take().context("the hub does not run")?.terminate(Duration::from_secs(10))
+    }
+
+    /// The running process.
+    pub fn process(&mut self) -> Result<&mut Process> {
+        self.process.as_mut().context("the hub does not run")
+    }
+
+    /// Where agents dial.
+    pub fn agents_url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.agents_port)
+    }
+
+    /// Where administrators dial.
+    pub fn admin_url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.admin_port)
+    }
+
+    /// The folder with an administrator's `ca.crt`, `tls.crt` and `tls.key`.
+    pub fn admin_tls(&self) -> PathBuf {
+        self.dir.path().join("admin")
+    }
+
+    /// The database.
+    pub fn store_path(&self) -> PathBuf {
+        self.dir.path().join("nabu.db")
+    }
+
+    /// The configuration folder.
+    pub fn config_dir(&self) -> PathBuf {
+        self.dir.path().join("config")
+    }
+
+    /// A folder of the hub that lives as long as it.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.dir.path().join("hub.log")
+    }
+
+    /// Everything that the hub has logged, over restarts.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.log_path()).unwrap_or_default()).into_owned()
+    }
+
+    /// Makes a certificate for the agent of a cluster; gives the folder with its files.
+    pub fn issue_agent(&self, cluster: &str) -> Result<PathBuf> {
+        let folder = self.dir.path().join("agents").join(cluster);
+        self.authority.issue_into(&Subject::cluster(&cluster.parse()?), &folder)?;
+        Ok(folder)
+    }
+
+    /// What `/metrics` says.
+    pub async fn metrics(&self) -> Result<String> {
+        Ok(reqwest::get(format!("http://127.0.0.1:{}/metrics", self.ops_port)).await?.text().await?)
+    }
+
+    /// The value of one series of `/metrics`, by its full name with labels; 0 if it is not there.
+    pub async fn metric(&self, series: &str) -> Result<f64> {
+        let text = self.metrics().await?;
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        Ok(line.and_then(|value| value.parse().ok()).unwrap_or(0.0))
+    }
+
+    /// Runs nabuctl against this hub; its standard output, or an error with its standard error.
+    pub fn nabuctl(&self, arguments: &[&str]) -> Result<String> {
+        let output = Command::new(workspace_binary("nabuctl")?)
+            .args(["--hub", &self.admin_url(), "--tls-dir"])
+            .arg(self.admin_tls())
+            .args(arguments)
+            .output()?;
+        anyhow::ensure!(
+            output.status.success(),
+            "nabuctl {arguments:?} failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(String::from_utf8(output.stdout)?)
+    }
+}
