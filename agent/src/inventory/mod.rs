@@ -1,0 +1,343 @@
+//! Owns what the agent knows of unfinished EventResponses, and decides what to read and send next.
+//!
+//! [`Inventory::handle`] is synchronous and knows no runtime, no clock and no wire: an [`Event`] and the time go in,
+//! [`Effect`]s come out, and `serve` makes them happen. The API server is the log; what is kept here is a small record
+//! for each unfinished EventResponse, plus the JSON of the first few of them up to [`Settings::kept_bytes`], which saves
+//! a read. Whatever is forgotten is read again when its turn comes.
+
+mod entry;
+mod event;
+mod session;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use nabu_common::ids::ResponseUid;
+
+use self::entry::{Entry, State};
+pub use self::event::{Effect, Event, Prepare, Settings};
+use self::session::Live;
+use crate::object::Object;
+use crate::session::{Observation, Refusal, ToHub};
+
+/// The first pause before a SecurityEvent that is not there yet is looked for again; it doubles.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
+/// The longest pause between two looks for a SecurityEvent that is not there yet.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
+/// The first pause before an EventResponse is read again from an API server that fails; it doubles.
+const FIRST_READ_BACKOFF: Duration = Duration::from_millis(100);
+/// The longest pause between two tries to read an EventResponse from an API server that fails.
+const LONGEST_READ_BACKOFF: Duration = Duration::from_secs(15);
+
+/// The unfinished EventResponses of this cluster that are ours.
+#[derive(Debug)]
+pub struct Inventory {
+    settings: Settings,
+    entries: HashMap<ResponseUid, Entry>,
+    /// Entries in [`State::Waiting`], oldest first; may name entries that moved on.
+    queue: VecDeque<ResponseUid>,
+    /// What the hub must learn to be gone.
+    gone: VecDeque<(ResponseUid, String)>,
+    /// When entries in [`State::Delayed`] are due, made unique by a count; may name entries that moved on.
+    timers: BTreeMap<(Instant, u64), ResponseUid>,
+    timer_count: u64,
+    live: Option<Live>,
+    /// Reads that have not come back.
+    preparing: usize,
+    kept_bytes: usize,
+    /// The first list is complete.
+    synced: bool,
+    /// What the list that runs has named so far.
+    listing: Option<HashSet<ResponseUid>>,
+}
+
+impl Inventory {
+    /// Knows nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            entries: HashMap::new(),
+            queue: VecDeque::new(),
+            gone: VecDeque::new(),
+            timers: BTreeMap::new(),
+            timer_count: 0,
+            live: None,
+            preparing: 0,
+            kept_bytes: 0,
+            synced: false,
+            listing: None,
+        }
+    }
+
+    /// Takes an event and says what follows.
+    pub fn handle(&mut self, now: Instant, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match event {
+            Event::ListBegins => self.listing = Some(HashSet::new()),
+            Event::Listed(object) => {
+                if let Some(listing) = &mut self.listing {
+                    listing.insert(object.uid.clone());
+                }
+                self.observe(object, &mut effects);
+            }
+            Event::ListEnds => self.end_list(&mut effects),
+            Event::Applied(object) => self.observe(object, &mut effects),
+            Event::Settled(uid) => self.settle(&uid, &mut effects),
+            Event::Deleted(uid) => self.delete(&uid, &mut effects),
+            Event::SessionOpened { session, credit, resync } => {
+                self.open(now, session, credit, resync, &mut effects);
+            }
+            Event::SessionClosed => self.close(),
+            Event::Credit(more) => self.grant(more),
+            Event::Accepted { uid, spec_hash } => self.accept(&uid, &spec_hash),
+            Event::Refused(refusal) => self.refuse(&refusal, &mut effects),
+            Event::FinalStatusOrdered(uid) => {
+                if let Some(entry) = self.entries.get_mut(&uid) {
+                    entry.final_status_ordered = true;
+                }
+            }
+            Event::Prepared { session, observation } => self.send(session, observation, &mut effects),
+            Event::SecurityEventMissing { session, uid } => self.wait_for_security_event(now, session, &uid),
+            Event::PrepareFailed { session, uid } => self.read_later(now, session, &uid),
+            Event::Vanished { session, uid, finished } => {
+                self.came_back(session, false);
+                if finished {
+                    self.settle(&uid, &mut effects);
+                } else {
+                    self.delete(&uid, &mut effects);
+                }
+            }
+            Event::FrameSent { session } => {
+                if let Some(live) = self.live.as_mut().filter(|live| live.number == session) {
+                    live.queued = live.queued.saturating_sub(1);
+                }
+            }
+            Event::Tick => self.tick(now, &mut effects),
+        }
+        self.pump(now, &mut effects);
+        effects
+    }
+
+    /// When [`Event::Tick`] is due; `None` if nothing waits for a time.
+    pub fn next_wake(&self) -> Option<Instant> {
+        let timer = self.timers.keys().next().map(|(due, _)| *due);
+        let resync = self.live.as_ref().map(|live| live.next_resync);
+        timer.into_iter().chain(resync).min()
+    }
+
+    /// EventResponses that the hub has not accepted yet.
+    pub fn backlog(&self) -> usize {
+        self.entries.values().filter(|entry| entry.in_backlog()).count()
+    }
+
+    /// EventResponses that are remembered.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn observe(&mut self, object: Box<Object>, effects: &mut Vec<Effect>) {
+        let uid = object.uid.clone();
+        if let Some(entry) = self.entries.get_mut(&uid) {
+            if entry.spec_hash == object.spec_hash {
+                entry.generation = object.generation;
+                return;
+            }
+            self.kept_bytes -= entry.drop_kept();
+            entry.update(&object);
+            if let State::Preparing { stale } = &mut entry.state {
+                *stale = true;
+                return;
+            }
+        } else {
+            self.entries.insert(uid.clone(), Entry::new(&object));
+            if let Some(snapshot) = self.snapshot() {
+                snapshot.appeared(&uid);
+            }
+        }
+        self.keep(object);
+        self.enqueue(uid);
+        self.end_snapshot_if_complete(effects);
+    }
+
+    /// Keeps the object until it is sent, as long as there is room.
+    fn keep(&mut self, object: Box<Object>) {
+        let size = object.json.len();
+        if self.kept_bytes + size <= self.settings.kept_bytes
+            && let Some(entry) = self.entries.get_mut(&object.uid)
+        {
+            entry.kept = Some(object);
+            self.kept_bytes += size;
+        }
+    }
+
+    /// Without a session nothing is queued: opening one queues everything.
+    fn enqueue(&mut self, uid: ResponseUid) {
+        let Some(entry) = self.entries.get_mut(&uid) else { return };
+        entry.state = State::Waiting;
+        if self.live.is_some() && !entry.queued {
+            entry.queued = true;
+            self.queue.push_back(uid);
+        }
+    }
+
+    fn end_list(&mut self, effects: &mut Vec<Effect>) {
+        let Some(listed) = self.listing.take() else { return };
+        let missing: Vec<_> = self.entries.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
+        for uid in missing {
+            self.delete(&uid, effects);
+        }
+        if !self.synced {
+            self.synced = true;
+            effects.push(Effect::Synced);
+        }
+        if let Some(snapshot) = self.snapshot() {
+            snapshot.all_known();
+        }
+        self.end_snapshot_if_complete(effects);
+    }
+
+    /// Finished is usually our own status coming back. If somebody else ended it, the hub is told that the object is
+    /// out of its hands, in the one way that the protocol has: it is not there any more.
+    fn settle(&mut self, uid: &ResponseUid, effects: &mut Vec<Effect>) {
+        if self.entries.get(uid).is_none_or(|entry| entry.final_status_ordered) {
+            self.forget(uid, effects);
+        } else {
+            self.delete(uid, effects);
+        }
+    }
+
+    fn delete(&mut self, uid: &ResponseUid, effects: &mut Vec<Effect>) {
+        if let Some(entry) = self.forget(uid, effects)
+            && self.live.is_some()
+        {
+            self.gone.push_back((uid.clone(), entry.name));
+        }
+    }
+
+    fn forget(&mut self, uid: &ResponseUid, effects: &mut Vec<Effect>) -> Option<Entry> {
+        let mut entry = self.entries.remove(uid)?;
+        self.kept_bytes -= entry.drop_kept();
+        if let Some(snapshot) = self.snapshot() {
+            snapshot.settled(uid);
+        }
+        self.end_snapshot_if_complete(effects);
+        Some(entry)
+    }
+
+    fn accept(&mut self, uid: &ResponseUid, spec_hash: &[u8; 32]) {
+        if let Some(entry) = self.entries.get_mut(uid)
+            && entry.state == State::Offered
+            && entry.spec_hash == *spec_hash
+        {
+            entry.state = State::Accepted;
+        }
+    }
+
+    fn refuse(&mut self, refusal: &Refusal, effects: &mut Vec<Effect>) {
+        let Some(entry) = self.entries.get_mut(&refusal.uid) else {
+            tracing::warn!(uid = %refusal.uid, message = refusal.message, "the hub refused an EventResponse that is gone");
+            return;
+        };
+        entry.state = State::Refused;
+        entry.final_status_ordered = true;
+        effects.push(Effect::WriteRefusal { refusal: refusal.clone(), name: entry.name.clone() });
+        if let Some(snapshot) = self.snapshot() {
+            snapshot.settled(&refusal.uid);
+        }
+        self.end_snapshot_if_complete(effects);
+    }
+
+    fn send(&mut self, session: u64, observation: Box<Observation>, effects: &mut Vec<Effect>) {
+        if !self.came_back(session, true) {
+            return;
+        }
+        let uid = observation.uid.clone();
+        let Some(entry) = self.entries.get_mut(&uid) else { return self.grant(1) };
+        // A change that the watch showed meanwhile, and that this reading has not seen, is read again.
+        if entry.state == (State::Preparing { stale: true })
+            && observation.spec_hash != entry.spec_hash
+            && observation.generation <= entry.generation
+        {
+            self.grant(1);
+            return self.enqueue(uid);
+        }
+        entry.offer(&observation);
+        if let Some(live) = &mut self.live {
+            live.queued += 1;
+        }
+        if let Some(snapshot) = self.snapshot() {
+            snapshot.sent(&uid);
+        }
+        effects.push(Effect::Send(ToHub::Observed(observation)));
+        self.end_snapshot_if_complete(effects);
+    }
+
+    /// Looks again soon, and for the last time when the patience ends: that look goes on without the SecurityEvent.
+    fn wait_for_security_event(&mut self, now: Instant, session: u64, uid: &ResponseUid) {
+        if self.came_back(session, false)
+            && let Some(entry) = self.entries.get_mut(uid)
+        {
+            let give_up_at = *entry.give_up_at.get_or_insert(now + self.settings.security_event_wait);
+            let pause = entry.next_pause(FIRST_LOOK, LONGEST_LOOK);
+            self.delay(uid, (now + pause).min(give_up_at));
+        }
+    }
+
+    fn read_later(&mut self, now: Instant, session: u64, uid: &ResponseUid) {
+        if self.came_back(session, false)
+            && let Some(entry) = self.entries.get_mut(uid)
+        {
+            let pause = entry.next_pause(FIRST_READ_BACKOFF, LONGEST_READ_BACKOFF);
+            self.delay(uid, now + pause);
+        }
+    }
+
+    fn delay(&mut self, uid: &ResponseUid, due: Instant) {
+        if let Some(entry) = self.entries.get_mut(uid) {
+            entry.state = State::Delayed(due);
+            self.timer_count += 1;
+            self.timers.insert((due, self.timer_count), uid.clone());
+        }
+    }
+
+    /// A read came back. Says whether it was for the live session, and returns its credit if that is not used.
+    fn came_back(&mut self, session: u64, used: bool) -> bool {
+        self.preparing = self.preparing.saturating_sub(1);
+        let live = self.live.as_ref().is_some_and(|live| live.number == session);
+        self.grant(u32::from(live && !used));
+        live
+    }
+
+    fn grant(&mut self, more: u32) {
+        if let Some(live) = &mut self.live {
+            live.credit = live.credit.saturating_add(more);
+        }
+    }
+
+    fn tick(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        while let Some(timer) = self.timers.first_entry()
+            && timer.key().0 <= now
+        {
+            let ((due, _), uid) = timer.remove_entry();
+            if self.entries.get(&uid).is_some_and(|entry| entry.state == State::Delayed(due)) {
+                self.enqueue(uid);
+            }
+        }
+        if self.live.as_ref().is_some_and(|live| live.next_resync <= now) {
+            self.begin_snapshot(now, effects);
+        }
+    }
+
+    /// Whether this generation of an object is known already, so that its spec need not be read.
+    pub fn knows(&self, uid: &ResponseUid, generation: i64) -> bool {
+        generation > 0 && self.entries.get(uid).is_some_and(|entry| entry.generation == generation)
+    }
+}

@@ -1,0 +1,180 @@
+//! Owns the start and the end of the process: reads files, finds the API server, takes part in the election, serves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
+use nabu_common::identity::{Identity, identity_of_certificate};
+use nabu_common::ops::{self, Health};
+use nabu_common::tls::{ClientTls, install_crypto_provider};
+use prometheus_client::registry::Registry;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Endpoint;
+
+use crate::config::Config;
+use crate::inventory::Settings;
+use crate::leader::Election;
+use crate::metrics::Metrics;
+use crate::serve::{Context, serve};
+use crate::session::Introduction;
+
+/// How long the API server may be unreachable at the start.
+const API_SERVER_WAIT: Duration = Duration::from_secs(10);
+/// How long to wait between two tries to reach it.
+const API_SERVER_PAUSE: Duration = Duration::from_millis(250);
+/// Objects that are read, or wait in the session's queue, at one time.
+const SLOTS: usize = 32;
+/// JSON that is kept so that it need not be read again.
+const KEPT_BYTES: usize = 4 * 1024 * 1024;
+/// Receive windows of the session: what the hub may have on the way to us.
+const WINDOW: u32 = 256 * 1024;
+
+/// Serves until `shutdown`; health and metrics go to `listener`.
+///
+/// # Errors
+/// If a file cannot be used, or the API server cannot be reached at the start.
+pub async fn run(config: Config, shutdown: CancellationToken, listener: TcpListener) -> anyhow::Result<()> {
+    install_crypto_provider();
+    let mut registry = Registry::default();
+    let metrics = Arc::new(Metrics::new(&mut registry));
+    let health = Health::default();
+    let leader_check = health.check("leader");
+    let (watch_check, session_check) = (health.check("watch"), health.check("session"));
+    let tls = ClientTls::load(config.tls_files())?;
+    check_certificate(&config)?;
+    let own_end = shutdown.child_token();
+    // Whatever way this function is left, what it started ends.
+    let _end = own_end.clone().drop_guard();
+    let ops = tokio::spawn(ops::serve(listener, health, Arc::new(registry), own_end.clone()));
+    tokio::spawn(tls.clone().keep_fresh(own_end.clone()));
+
+    let Some(found) = shutdown.run_until_cancelled(find_api_server()).await else { return Ok(()) };
+    let (client, kubernetes_version) = found?;
+    let context = Context {
+        endpoint: endpoint(&config)?,
+        connector: tls.connector(config.hub_server_name.clone()),
+        introduction: Introduction {
+            kube_system_uid: kube_system_uid(&client).await,
+            kubernetes_version,
+            responders: config.responders.clone(),
+            cluster_name: config.cluster_name.clone(),
+            cluster_id: config.cluster_id.to_string(),
+        },
+        inventory: Settings {
+            slots: SLOTS,
+            kept_bytes: KEPT_BYTES,
+            security_event_wait: config.security_event_wait,
+            resync: config.resync,
+        },
+        client: client.clone(),
+        metrics: Arc::clone(&metrics),
+        watch_check: watch_check.clone(),
+        session_check: session_check.clone(),
+    };
+    tracing::info!(
+        cluster = %config.cluster_id, hub = %config.hub, responders = ?config.responders, version = env!("CARGO_PKG_VERSION"),
+        "nabu-agent serves"
+    );
+    if config.leader_elect {
+        let election = Election::new(client, config.leader_elect_namespace.clone(), config.leader_elect_lease.clone());
+        loop {
+            metrics.leader.set(0);
+            // A standby is ready: it has nothing else to do.
+            for check in [&leader_check, &watch_check, &session_check] {
+                check.set_ready();
+            }
+            let Some(term) = election.win(&shutdown).await else { break };
+            metrics.leader.set(1);
+            for check in [&watch_check, &session_check] {
+                check.set_unready("just became active");
+            }
+            let term_end = shutdown.child_token();
+            let mut active = tokio::spawn(serve(context.clone(), term_end.clone()));
+            tokio::select! {
+                () = term.end() => term_end.cancel(),
+                () = shutdown.cancelled() => {}
+                ended = &mut active => bail!("the agent stopped serving: {ended:?}"),
+            }
+            active.await.context("the agent stopped serving")?;
+            term.release().await;
+        }
+    } else {
+        leader_check.set_ready();
+        metrics.leader.set(1);
+        serve(context, shutdown).await;
+    }
+    own_end.cancel();
+    ops.await.context("the health and metrics server stopped")?.context("the health and metrics server failed")
+}
+
+/// A certificate of another cluster would only be noticed by the hub.
+fn check_certificate(config: &Config) -> anyhow::Result<()> {
+    let path = config.tls_cert.display();
+    let certificate = CertificateDer::from_pem_file(&config.tls_cert).with_context(|| format!("cannot read {path}"))?;
+    let identity = identity_of_certificate(&certificate, &config.trust_domain)
+        .with_context(|| format!("{path} is no agent certificate of trust domain {}", config.trust_domain))?;
+    match identity {
+        Identity::Cluster(id) if id == config.cluster_id => Ok(()),
+        other => bail!(
+            "{path} is for {}, but --cluster-id is {}; use this cluster's certificate, or correct --cluster-id",
+            other.uri(&config.trust_domain),
+            config.cluster_id
+        ),
+    }
+}
+
+fn endpoint(config: &Config) -> anyhow::Result<Endpoint> {
+    // TLS is the connector's: tonic would ask for its own if the scheme said https.
+    let authority = config.hub.authority().context("--hub names no host")?;
+    let port = if authority.port().is_none() { ":443" } else { "" };
+    let endpoint = Endpoint::from_shared(format!("http://{authority}{port}")).context("--hub is no address")?;
+    Ok(endpoint
+        .connect_timeout(Duration::from_secs(10))
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW))
+}
+
+/// A client for the API server of `KUBECONFIG` or of the pod, and the server's version.
+async fn find_api_server() -> anyhow::Result<(Client, String)> {
+    let mut config = kube::Config::infer()
+        .await
+        .context("cannot find a Kubernetes API server; set KUBECONFIG, or run in a pod with a service account")?;
+    // Its own retries would hold a status back that is no longer the newest.
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    let url = config.cluster_url.clone();
+    let remedy = "check KUBECONFIG or the pod's service account, and that the API server runs";
+    let client = Client::try_from(config).with_context(|| format!("cannot use the Kubernetes API server {url}; {remedy}"))?;
+    let deadline = tokio::time::Instant::now() + API_SERVER_WAIT;
+    loop {
+        let asked = tokio::time::timeout_at(deadline, client.apiserver_version()).await;
+        let reason = match asked {
+            Ok(Ok(version)) => return Ok((client, version.git_version)),
+            // Forbidden: it is there, it just does not tell.
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => return Ok((client, String::new())),
+            Ok(Err(error)) => crate::status::chain(&error),
+            Err(_) => "no answer".to_owned(),
+        };
+        if tokio::time::Instant::now() + API_SERVER_PAUSE >= deadline {
+            bail!("cannot reach the Kubernetes API server {url} within {API_SERVER_WAIT:?}: {reason}; {remedy}");
+        }
+        tokio::time::sleep(API_SERVER_PAUSE).await;
+    }
+}
+
+/// Empty if we may not read it: the hub then cannot tell two clusters with one id apart, and says so.
+async fn kube_system_uid(client: &Client) -> String {
+    let read = Api::<Namespace>::all(client.clone()).get_metadata("kube-system").await;
+    match read {
+        Ok(namespace) => namespace.metadata.uid.unwrap_or_default(),
+        Err(error) => {
+            tracing::warn!(reason = crate::status::chain(&error), "cannot read the namespace kube-system");
+            String::new()
+        }
+    }
+}
