@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let protos = ["proto/nabu/agent/v1/agent.proto", "proto/nabu/admin/v1/admin.proto"];
+    let protos = [
+        "proto/nabu/agent/v1/agent.proto",
+        "proto/nabu/admin/v1/admin.proto",
+    ];
     for proto in protos {
         println!("cargo:rerun-if-changed={proto}");
     }

@@ -19,12 +19,18 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     };
     telemetry::init(&cli.log)?;
     // Two threads are plenty for one cluster, and each costs memory.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let shutdown = shutdown::signal_token()?;
-        let listener = TcpListener::bind(config.listen)
-            .await
-            .with_context(|| format!("cannot listen on {}; choose another address with --listen", config.listen))?;
+        let listener = TcpListener::bind(config.listen).await.with_context(|| {
+            format!(
+                "cannot listen on {}; choose another address with --listen",
+                config.listen
+            )
+        })?;
         nabu_agent::run(config, shutdown, listener).await
     })
 }

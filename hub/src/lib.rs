@@ -8,6 +8,8 @@
 
 pub mod admin;
 pub mod change;
+pub mod config;
+pub mod credentials;
 pub mod execute;
 pub mod forge;
 pub mod gateway;

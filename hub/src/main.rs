@@ -9,7 +9,11 @@ fn main() -> std::process::ExitCode {
 }
 
 fn start() -> anyhow::Result<()> {
-    let Cli { command, config, log } = Cli::parse();
+    let Cli {
+        command,
+        config,
+        log,
+    } = Cli::parse();
     if let Some(Command::MarkdownHelp) = command {
         return cli::print_markdown_help::<Cli>();
     }

@@ -5,19 +5,28 @@
 //! `nabu_agent::session`, `nabu_hub::gateway` and `nabu_hub::admin`.
 
 /// What agents speak with the hub (package `nabu.agent.v1`).
-#[expect(missing_docs, clippy::pedantic, reason = "generated code; the .proto files carry the documentation")]
+#[expect(
+    missing_docs,
+    clippy::pedantic,
+    reason = "generated code; the .proto files carry the documentation"
+)]
 pub mod agent_v1 {
     tonic::include_proto!("nabu.agent.v1");
 }
 
 /// What administrators ask the hub (package `nabu.admin.v1`).
-#[expect(missing_docs, clippy::pedantic, reason = "generated code; the .proto files carry the documentation")]
+#[expect(
+    missing_docs,
+    clippy::pedantic,
+    reason = "generated code; the .proto files carry the documentation"
+)]
 pub mod admin_v1 {
     tonic::include_proto!("nabu.admin.v1");
 }
 
 /// The encoded `FileDescriptorSet` of both packages, for gRPC reflection.
-pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/nabu_descriptor.bin"));
+pub const FILE_DESCRIPTOR_SET: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/nabu_descriptor.bin"));
 
 /// The protocol version that this build speaks; it also serves the one before it.
 pub const PROTOCOL_VERSION: u32 = 1;

@@ -26,14 +26,24 @@ pub struct TestAgent {
 
 impl TestAgent {
     /// Starts the agent of `cluster` under this cluster id and waits until it is in session.
-    pub async fn start(cluster: &TestCluster, cluster_id: &str, hub: &TestHub, arguments: &[&str]) -> Result<Self> {
+    pub async fn start(
+        cluster: &TestCluster,
+        cluster_id: &str,
+        hub: &TestHub,
+        arguments: &[&str],
+    ) -> Result<Self> {
         let mut agent = Self::prepare(cluster, cluster_id, hub, arguments)?;
         agent.start_again().await?;
         Ok(agent)
     }
 
     /// An agent that is not started yet.
-    pub fn prepare(cluster: &TestCluster, cluster_id: &str, hub: &TestHub, arguments: &[&str]) -> Result<Self> {
+    pub fn prepare(
+        cluster: &TestCluster,
+        cluster_id: &str,
+        hub: &TestHub,
+        arguments: &[&str],
+    ) -> Result<Self> {
         Ok(Self {
             dir: TempDir::with_prefix("nabu-agent-")?,
             cluster_id: cluster_id.to_owned(),
@@ -74,7 +84,11 @@ impl TestAgent {
             .args(["--log-level", "info,nabu_agent=debug"])
             .args(&self.arguments)
             .env("KUBECONFIG", &self.kubeconfig);
-        self.process = Some(Process::start("nabu-agent", &mut command, &self.dir.path().join("agent.log"))?);
+        self.process = Some(Process::start(
+            "nabu-agent",
+            &mut command,
+            &self.dir.path().join("agent.log"),
+        )?);
         Ok(())
     }
 
@@ -88,9 +102,11 @@ impl TestAgent {
             async move {
                 match ended {
                     Err(error) => Some(Err(error)),
-                    Ok(()) => {
-                        reqwest::get(&url).await.ok().filter(|answer| answer.status().is_success()).map(|_| Ok(()))
-                    }
+                    Ok(()) => reqwest::get(&url)
+                        .await
+                        .ok()
+                        .filter(|answer| answer.status().is_success())
+                        .map(|_| Ok(())),
                 }
             }
         })
@@ -99,12 +115,18 @@ impl TestAgent {
 
     /// `kill -9`.
     pub fn kill(&mut self) -> Result<()> {
-        self.process.take().context("the agent does not run")?.kill()
+        self.process
+            .take()
+            .context("the agent does not run")?
+            .kill()
     }
 
     /// SIGTERM; gives the exit status.
     pub fn stop(&mut self) -> Result<ExitStatus> {
-        self.process.take().context("the agent does not run")?.terminate(Duration::from_secs(10))
+        self.process
+            .take()
+            .context("the agent does not run")?
+            .terminate(Duration::from_secs(10))
     }
 
     /// The running process.
@@ -120,6 +142,11 @@ impl TestAgent {
 
     /// What `/metrics` says.
     pub async fn metrics(&self) -> Result<String> {
-        Ok(reqwest::get(format!("http://127.0.0.1:{}/metrics", self.ops_port)).await?.text().await?)
+        Ok(
+            reqwest::get(format!("http://127.0.0.1:{}/metrics", self.ops_port))
+                .await?
+                .text()
+                .await?,
+        )
     }
 }

@@ -38,7 +38,11 @@ impl TestCluster {
         let dir = TempDir::with_prefix("nabu-cluster-")?;
         let process = start_server(dir.path()).await?;
         let client = client(dir.path()).await?;
-        let cluster = Self { dir, process: Some(process), client };
+        let cluster = Self {
+            dir,
+            process: Some(process),
+            client,
+        };
         cluster.install_crds(crds).await?;
         Ok(cluster)
     }
@@ -74,8 +78,14 @@ impl TestCluster {
             Crds::Upstream => upstream_crds()?,
         };
         for document in documents {
-            let name = document.metadata.name.clone().context("a CRD without a name")?;
-            api.create(&PostParams::default(), &document).await.with_context(|| format!("create CRD {name}"))?;
+            let name = document
+                .metadata
+                .name
+                .clone()
+                .context("a CRD without a name")?;
+            api.create(&PostParams::default(), &document)
+                .await
+                .with_context(|| format!("create CRD {name}"))?;
             let condition = kube::runtime::wait::conditions::is_crd_established();
             let established = kube::runtime::wait::await_condition(api.clone(), &name, condition);
             tokio::time::timeout(Duration::from_secs(30), established).await??;
@@ -83,9 +93,15 @@ impl TestCluster {
         // Established is said a moment before the endpoints are served.
         for kind in ["EventResponse", "SecurityEvent"] {
             let api = self.api(kind);
-            eventually(&format!("{kind} is served"), Duration::from_secs(30), || async {
-                api.list(&kube::api::ListParams::default().limit(1)).await.ok()
-            })
+            eventually(
+                &format!("{kind} is served"),
+                Duration::from_secs(30),
+                || async {
+                    api.list(&kube::api::ListParams::default().limit(1))
+                        .await
+                        .ok()
+                },
+            )
             .await?;
         }
         Ok(())
@@ -107,7 +123,13 @@ impl TestCluster {
     }
 
     /// Creates an object with labels; gives its UID.
-    pub async fn create(&self, kind: &str, name: &str, labels: Value, spec: Value) -> Result<String> {
+    pub async fn create(
+        &self,
+        kind: &str,
+        name: &str,
+        labels: Value,
+        spec: Value,
+    ) -> Result<String> {
         let object = serde_json::from_value(json!({
             "apiVersion": "security.ugallu.io/v1alpha1",
             "kind": kind,
@@ -124,14 +146,18 @@ impl TestCluster {
 
     /// Deletes an EventResponse.
     pub async fn delete_event_response(&self, name: &str) -> Result<()> {
-        self.api("EventResponse").delete(name, &DeleteParams::default()).await?;
+        self.api("EventResponse")
+            .delete(name, &DeleteParams::default())
+            .await?;
         Ok(())
     }
 
     /// Annotates an EventResponse, as other software does.
     pub async fn annotate(&self, name: &str, key: &str, value: &str) -> Result<()> {
         let patch = Patch::Merge(json!({"metadata": {"annotations": {key: value}}}));
-        self.api("EventResponse").patch(name, &PatchParams::default(), &patch).await?;
+        self.api("EventResponse")
+            .patch(name, &PatchParams::default(), &patch)
+            .await?;
         Ok(())
     }
 
@@ -145,7 +171,11 @@ impl TestCluster {
     pub async fn finished(&self, name: &str, limit: Duration) -> Result<Value> {
         eventually(&format!("{name} ends"), limit, || async {
             let status = self.status(name).await.ok()?;
-            matches!(status["phase"].as_str(), Some("Succeeded" | "Failed" | "Cancelled")).then_some(status)
+            matches!(
+                status["phase"].as_str(),
+                Some("Succeeded" | "Failed" | "Cancelled")
+            )
+            .then_some(status)
         })
         .await
     }
@@ -182,9 +212,17 @@ async fn start_server(dir: &Path) -> Result<Process> {
     let ready = eventually("the API server is ready", limit, || {
         let ended = process.assert_running();
         let text = process.output();
-        let fresh = text.get(usize::try_from(seen).unwrap_or(usize::MAX)..).unwrap_or_default();
+        let fresh = text
+            .get(usize::try_from(seen).unwrap_or(usize::MAX)..)
+            .unwrap_or_default();
         let ready = fresh.lines().any(|line| line.starts_with("ready "));
-        async move { if ended.is_err() { Some(ended) } else { ready.then_some(Ok(())) } }
+        async move {
+            if ended.is_err() {
+                Some(ended)
+            } else {
+                ready.then_some(Ok(()))
+            }
+        }
     });
     ready.await??;
     Ok(process)
@@ -200,6 +238,8 @@ async fn client(dir: &Path) -> Result<Client> {
 fn upstream_crds() -> Result<Vec<CustomResourceDefinition>> {
     let text = include_str!("../fixtures/upstream-crds.yaml");
     text.split("\n---\n")
-        .map(|document| serde_saphyr::from_str(document).context("tests/fixtures/upstream-crds.yaml"))
+        .map(|document| {
+            serde_saphyr::from_str(document).context("tests/fixtures/upstream-crds.yaml")
+        })
         .collect()
 }

@@ -36,7 +36,12 @@ impl TestHub {
     pub async fn start(documents: &[(&str, String)], options: HubOptions) -> Result<Self> {
         let dir = TempDir::with_prefix("nabu-hub-")?;
         let authority = Authority::create(&dir.path().join("pki"), "nabu")?;
-        authority.issue_into(&Subject::hub("test").with_ip("127.0.0.1").with_dns("localhost"), &dir.path().join("tls"))?;
+        authority.issue_into(
+            &Subject::hub("test")
+                .with_ip("127.0.0.1")
+                .with_dns("localhost"),
+            &dir.path().join("tls"),
+        )?;
         authority.issue_into(&Subject::admin("tester"), &dir.path().join("admin"))?;
         std::fs::create_dir(dir.path().join("config"))?;
         let mut hub = Self {
@@ -87,7 +92,12 @@ impl TestHub {
             .arg(tls.join("tls.key"))
             .args(["--log-level", "info,nabu_hub=debug"])
             .args(&self.options.arguments)
-            .envs(self.options.environment.iter().map(|(name, value)| (name, value)));
+            .envs(
+                self.options
+                    .environment
+                    .iter()
+                    .map(|(name, value)| (name, value)),
+            );
         let mut process = Process::start("nabu-hub", &mut command, &self.log_path())?;
         let url = format!("http://127.0.0.1:{}/readyz", self.ops_port);
         eventually("the hub is ready", Duration::from_secs(30), || {
@@ -96,9 +106,11 @@ impl TestHub {
             async move {
                 match ended {
                     Err(error) => Some(Err(error)),
-                    Ok(()) => {
-                        reqwest::get(&url).await.ok().filter(|answer| answer.status().is_success()).map(|_| Ok(()))
-                    }
+                    Ok(()) => reqwest::get(&url)
+                        .await
+                        .ok()
+                        .filter(|answer| answer.status().is_success())
+                        .map(|_| Ok(())),
                 }
             }
         })
@@ -114,7 +126,10 @@ impl TestHub {
 
     /// SIGTERM; gives the exit status.
     pub fn stop(&mut self) -> Result<ExitStatus> {
-        self.process.take().context("the hub does not run")?.terminate(Duration::from_secs(10))
+        self.process
+            .take()
+            .context("the hub does not run")?
+            .terminate(Duration::from_secs(10))
     }
 
     /// The running process.
@@ -164,19 +179,27 @@ impl TestHub {
     /// Makes a certificate for the agent of a cluster; gives the folder with its files.
     pub fn issue_agent(&self, cluster: &str) -> Result<PathBuf> {
         let folder = self.dir.path().join("agents").join(cluster);
-        self.authority.issue_into(&Subject::cluster(&cluster.parse()?), &folder)?;
+        self.authority
+            .issue_into(&Subject::cluster(&cluster.parse()?), &folder)?;
         Ok(folder)
     }
 
     /// What `/metrics` says.
     pub async fn metrics(&self) -> Result<String> {
-        Ok(reqwest::get(format!("http://127.0.0.1:{}/metrics", self.ops_port)).await?.text().await?)
+        Ok(
+            reqwest::get(format!("http://127.0.0.1:{}/metrics", self.ops_port))
+                .await?
+                .text()
+                .await?,
+        )
     }
 
     /// The value of one series of `/metrics`, by its full name with labels; 0 if it is not there.
     pub async fn metric(&self, series: &str) -> Result<f64> {
         let text = self.metrics().await?;
-        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         Ok(line.and_then(|value| value.parse().ok()).unwrap_or(0.0))
     }
 

@@ -30,7 +30,11 @@ impl Process {
             .stderr(file)
             .spawn()
             .with_context(|| format!("cannot start {name}: {}", command.get_program().display()))?;
-        Ok(Self { name: name.to_owned(), child, log: log.to_owned() })
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            log: log.to_owned(),
+        })
     }
 
     /// The id of the process.
@@ -46,7 +50,11 @@ impl Process {
     /// Fails, with the end of its output, if the process has ended.
     pub fn assert_running(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
-            bail!("{} ended with {status}:\n{}", self.name, tail(&self.output(), 40));
+            bail!(
+                "{} ended with {status}:\n{}",
+                self.name,
+                tail(&self.output(), 40)
+            );
         }
         Ok(())
     }
@@ -65,7 +73,10 @@ impl Process {
 
     /// SIGTERM, and waits; a process that does not end within `limit` is an error (and is killed).
     pub fn terminate(&mut self, limit: Duration) -> Result<ExitStatus> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("no process id")?;
+        let pid = i32::try_from(self.child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .context("no process id")?;
         if self.child.try_wait()?.is_none() {
             kill_process(pid, Signal::TERM)?;
         }
@@ -81,7 +92,11 @@ impl Process {
             }
             if Instant::now() > deadline {
                 self.kill()?;
-                bail!("{} did not end within {limit:?}:\n{}", self.name, tail(&self.output(), 40));
+                bail!(
+                    "{} did not end within {limit:?}:\n{}",
+                    self.name,
+                    tail(&self.output(), 40)
+                );
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -106,8 +121,15 @@ impl Process {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()))?;
         // Fields 14 and 15, counted from 1; the name before them may hold spaces and ends with ')'.
         let rest = stat.rsplit_once(')').context("no name in /proc stat")?.1;
-        let ticks: u64 = rest.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
-        Ok(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
+        let ticks: u64 = rest
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .filter_map(|n| n.parse::<u64>().ok())
+            .sum();
+        Ok(Duration::from_millis(
+            ticks * 1000 / rustix::param::clock_ticks_per_second(),
+        ))
     }
 }
 
@@ -139,13 +161,19 @@ pub fn workspace_binary(name: &str) -> Result<PathBuf> {
 
 /// The root of the repository.
 pub fn repository_root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map(Path::to_path_buf)
+        .unwrap_or_default()
 }
 
 /// Where `scripts/testbed.sh` keeps a server that it has built.
 pub fn testbed_path(what: &str) -> Result<PathBuf> {
     let script = repository_root().join("scripts/testbed.sh");
-    let output = Command::new(&script).args(["path", what]).output().context("cannot run scripts/testbed.sh")?;
+    let output = Command::new(&script)
+        .args(["path", what])
+        .output()
+        .context("cannot run scripts/testbed.sh")?;
     let path = PathBuf::from(String::from_utf8(output.stdout)?.trim());
     if !output.status.success() || !path.exists() {
         bail!("the test bed's {what} is not built; run `make testbed` first");
@@ -155,5 +183,7 @@ pub fn testbed_path(what: &str) -> Result<PathBuf> {
 
 /// A port on loopback that was free a moment ago.
 pub fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?
+        .local_addr()?
+        .port())
 }
