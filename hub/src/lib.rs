@@ -11,6 +11,8 @@ pub mod change;
 pub mod config;
 pub mod credentials;
 pub mod execute;
+#[cfg(test)]
+mod fixtures;
 pub mod forge;
 pub mod gateway;
 pub mod plan;

@@ -1,8 +1,8 @@
 //! The hub's durable record of one EventResponse, as plain values.
 //!
-//! [`Response`] is what the store gives and `plan` reads. Its [`Progress`] changes only through the transitions in
-//! this module, which are pure: the same record, event and time give the same next record. The store runs them inside
-//! its transaction; nobody else edits a `Progress`.
+//! [`Response`] is what the store gives and `plan` reads. Its [`Progress`] changes only through the functions of
+//! [`crate::plan::progress`], which are pure: the same record, event and time give the same next record. The store
+//! runs them inside its transaction; nobody else edits a `Progress`.
 
 use jiff::Timestamp;
 use nabu_common::ids::{ResponseKey, Revision};
@@ -231,7 +231,9 @@ pub struct Progress {
     pub outcome: Option<Outcome>,
     /// The last error.
     pub error: Option<ResponseError>,
-    /// The change that was decided, from before the first write on.
+    /// The change that was decided, from before the first write on. Stored beside the record, not in it: it can be
+    /// large, and lists do not need it.
+    #[serde(skip)]
     pub intent: Option<Intent>,
     /// The pull request.
     pub url: Option<String>,

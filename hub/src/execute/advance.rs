@@ -17,7 +17,7 @@ use crate::forge::{ForgeError, Job, Made};
 use crate::plan::progress::{self, Moment};
 use crate::plan::{self, Attempt, Conclusion, Policy, Step};
 use crate::response::{Phase, Progress, Response, ResponseError};
-use crate::store::{AttemptChange, AttemptResult, AuditEvent, ResponseSummary, SideRecords, StoreError};
+use crate::store::{AttemptChange, AttemptResult, AuditEvent, ResponseSummary, RoutedTo, SideRecords, StoreError};
 
 /// How long to leave a response alone after a step of it panicked.
 const AFTER_PANIC: Duration = Duration::from_secs(60);
@@ -323,6 +323,7 @@ fn publish(context: &Context, response: &Response, progress: &Progress) {
             generation: response.observation.generation,
             observed_at: response.observed_at,
             progress: progress.clone(),
+            routed: progress.intent.as_ref().map(RoutedTo::of),
         }));
     }
 }

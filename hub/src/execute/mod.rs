@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use nabu_common::ids::ResponseKey;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
@@ -25,7 +24,7 @@ use crate::forge::registry::Forges;
 use crate::response::Response;
 use crate::routes::ConfigHandle;
 use crate::store::{ResponseSummary, SharedStore, StoreError};
-use advance::{Advanced, Start, advance};
+use advance::{Advanced, advance};
 use clusters::ClusterDirectory;
 use lanes::{Lanes, Ticket};
 use metrics::ExecuteMetrics;

@@ -10,6 +10,7 @@ pub mod retry;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use nabu_common::crd;
@@ -20,6 +21,9 @@ use crate::render;
 use crate::response::{Content, ErrorType, Response, ResponseError};
 use crate::routes::{Facts, Route, RouteTable};
 use retry::RetryPolicy;
+
+/// How long a response that no route takes waits for a configuration that cannot be read.
+const CONFIG_WAIT: Duration = Duration::from_secs(10);
 
 /// What the hub's operators have laid down, as it is in force now.
 #[derive(Clone, Copy, Debug)]
@@ -89,12 +93,27 @@ pub fn plan(response: &Response, policy: &Policy<'_>, now: Timestamp) -> Step {
     }
     match decide(response, policy) {
         Ok(attempt) => Step::Attempt(Box::new(attempt)),
-        Err(conclusion) => Step::Conclude(conclusion),
+        Err(Hindrance::Conclusion(conclusion)) => Step::Conclude(conclusion),
+        Err(Hindrance::ConfigIncomplete) => Step::WaitUntil(now.saturating_add(CONFIG_WAIT).unwrap_or(Timestamp::MAX)),
+    }
+}
+
+/// Why there is no attempt to make.
+enum Hindrance {
+    /// The response ends.
+    Conclusion(Conclusion),
+    /// No route takes it, but not every configuration could be read: it would be wrong to fail it for that.
+    ConfigIncomplete,
+}
+
+impl From<Conclusion> for Hindrance {
+    fn from(conclusion: Conclusion) -> Self {
+        Self::Conclusion(conclusion)
     }
 }
 
 /// The attempt to make, or how the response ends instead.
-fn decide(response: &Response, policy: &Policy<'_>) -> Result<Attempt, Conclusion> {
+fn decide(response: &Response, policy: &Policy<'_>) -> Result<Attempt, Hindrance> {
     let (event_response, security_event) = objects(response)?;
     let typed = crd::parse_event_response(event_response).map_err(|error| {
         unserveable(ResponseError::new(
@@ -136,17 +155,22 @@ fn find_route<'p>(
     policy: &Policy<'p>,
     event_response: &Value,
     security_event: Option<&Value>,
-) -> Result<&'p Route, Conclusion> {
+) -> Result<&'p Route, Hindrance> {
     let facts = Facts {
         cluster: &response.key().cluster,
         cluster_labels: policy.cluster_labels,
         event_response,
         security_event,
     };
-    policy.routes.find(&facts).map(AsRef::as_ref).map_err(|miss| Conclusion::Failed {
-        error: ResponseError::new(ErrorType::Permanent, "NoMatchingRoute", miss.to_string()),
-        route: None,
-        routing_miss: true,
+    policy.routes.find(&facts).map(AsRef::as_ref).map_err(|miss| {
+        if !miss.conclusive {
+            return Hindrance::ConfigIncomplete;
+        }
+        Hindrance::Conclusion(Conclusion::Failed {
+            error: ResponseError::new(ErrorType::Permanent, "NoMatchingRoute", miss.to_string()),
+            route: None,
+            routing_miss: true,
+        })
     })
 }
 

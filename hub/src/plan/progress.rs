@@ -7,11 +7,14 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use nabu_common::ids::Revision;
 
 use super::retry::{RetryPolicy, outage_wait};
 use super::{Attempt, Conclusion};
 use crate::forge::{ForgeError, Made, PullRequest, PullRequestState};
-use crate::response::{Condition, Outcome, OutcomeType, Phase, Progress, ResponseError};
+use crate::response::{
+    Condition, Content, Observation, Outcome, OutcomeType, Phase, Progress, ResponseError, SecurityEventAbsence,
+};
 
 /// The condition that tells whether the hub took the EventResponse on.
 pub const ACCEPTED: &str = "Accepted";
@@ -36,6 +39,89 @@ pub struct Moment {
     pub generation: i64,
     /// In `0.0..1.0`; spreads delays.
     pub jitter: f64,
+}
+
+/// The record of an EventResponse that was never seen before.
+pub fn accept(observation: &Observation, now: Timestamp) -> Progress {
+    let moment = Moment { now, generation: observation.generation, jitter: 0.0 };
+    let mut progress = Progress {
+        phase: Phase::Pending,
+        attempts: 0,
+        started_at: None,
+        last_attempt_at: None,
+        next_attempt_at: None,
+        completed_at: None,
+        outcome: None,
+        error: None,
+        intent: None,
+        url: None,
+        commit: None,
+        cancel_reason: None,
+        cancel_requested: None,
+        deleted: false,
+        waits: 0,
+        attempt_open: false,
+        conditions: Vec::new(),
+        revision: Revision(1),
+        acknowledged_revision: Revision(0),
+    };
+    set_condition(&mut progress, ACCEPTED, true, "Stored", "the hub holds the EventResponse durably", moment);
+    if let Some(absence) = absence(observation) {
+        let (reason, message) = absence_words(absence);
+        set_condition(&mut progress, SECURITY_EVENT, false, reason, message, moment);
+    }
+    progress
+}
+
+/// An EventResponse that is known was observed again, perhaps with other content. One that was believed gone is wanted
+/// again.
+pub fn observe_again(progress: &mut Progress, observation: &Observation, now: Timestamp) {
+    if progress.phase.is_terminal() {
+        progress.deleted = false;
+        return;
+    }
+    if progress.deleted {
+        progress.deleted = false;
+        progress.cancel_requested = None;
+    }
+    let moment = Moment { now, generation: observation.generation, jitter: 0.0 };
+    let known = progress.conditions.iter().find(|condition| condition.kind == SECURITY_EVENT);
+    match (absence(observation), known.map(|condition| condition.status)) {
+        (Some(absence), status) if status != Some(Some(false)) => {
+            let (reason, message) = absence_words(absence);
+            set_condition(progress, SECURITY_EVENT, false, reason, message, moment);
+            bump(progress);
+        }
+        (None, Some(Some(false))) => {
+            set_condition(progress, SECURITY_EVENT, true, "Found", "the SecurityEvent was read", moment);
+            bump(progress);
+        }
+        _ => {}
+    }
+}
+
+fn absence(observation: &Observation) -> Option<SecurityEventAbsence> {
+    match &observation.content {
+        Content::Objects { security_event, .. } => security_event.as_ref().err().copied(),
+        Content::Unserveable { .. } => None,
+    }
+}
+
+fn absence_words(absence: SecurityEventAbsence) -> (&'static str, &'static str) {
+    match absence {
+        SecurityEventAbsence::NotFound => {
+            ("NotFound", "there is no SecurityEvent of that name; templates see an empty one")
+        }
+        SecurityEventAbsence::UidMismatch => {
+            ("UidMismatch", "the SecurityEvent of that name has another UID; templates see an empty one")
+        }
+        SecurityEventAbsence::NotReadable => {
+            ("NotReadable", "the agent may not read SecurityEvents; give its role get on securityevents")
+        }
+        SecurityEventAbsence::TooLarge => {
+            ("TooLarge", "the SecurityEvent does not fit into a frame; templates see an empty one")
+        }
+    }
 }
 
 /// An attempt begins: the intent is kept from here on, whatever happens to routes and objects.

@@ -5,13 +5,18 @@
 //! transaction where they wait together, so a call may share its commit with others, never its fate: one that fails
 //! leaves the rest.
 
-use std::collections::HashSet;
+#[cfg(test)]
+mod conformance;
+pub mod sqlite;
+
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use nabu_common::ids::{ClusterId, ResponseKey, ResponseUid, Revision};
 
+use crate::change::{Intent, ProviderKind};
 use crate::response::{Observation, Phase, Progress, Response, ResponseError};
 
 /// A store that many parts share.
@@ -114,6 +119,13 @@ impl AttemptResult {
             Self::Waited => "Waited",
         }
     }
+
+    /// Reads [`AttemptResult::as_str`].
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Succeeded, Self::Failed, Self::Interrupted, Self::Waited]
+            .into_iter()
+            .find(|result| result.as_str() == word)
+    }
 }
 
 /// A row of the attempts table, begun or ended together with a transition.
@@ -189,7 +201,7 @@ pub struct ClusterRecord {
     /// The epoch of the last session.
     pub epoch: u64,
     /// Labels that administrators gave.
-    pub labels: std::collections::BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
     /// Responses that are not in a terminal phase.
     pub unfinished: u64,
     /// When the oldest unfinished response was first observed.
@@ -218,8 +230,32 @@ pub struct ResponseSummary {
     pub generation: i64,
     /// When it was first stored.
     pub observed_at: Timestamp,
-    /// How far the hub has come.
+    /// How far the hub has come; without the intent.
     pub progress: Progress,
+    /// Where the change goes, once a route has matched.
+    pub routed: Option<RoutedTo>,
+}
+
+/// Where the change of a response goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutedTo {
+    /// The route, as `<namespace>/<config>/<route>`.
+    pub route: String,
+    /// The forge software and the way to authenticate.
+    pub provider: ProviderKind,
+    /// `owner/name`.
+    pub repository: String,
+}
+
+impl RoutedTo {
+    /// What an intent says of it.
+    pub fn of(intent: &Intent) -> Self {
+        Self {
+            route: intent.route.clone(),
+            provider: intent.target.kind,
+            repository: intent.target.repository.clone(),
+        }
+    }
 }
 
 /// Which responses a list is about.

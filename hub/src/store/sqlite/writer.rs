@@ -1,0 +1,134 @@
+//! The one writer: runs what waits together in one transaction, and answers after its commit.
+
+use std::sync::Mutex;
+
+use futures::future::BoxFuture;
+use sqlx::{Connection as _, SqliteConnection};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tracing::error;
+
+use super::rows::failed;
+use crate::store::StoreError;
+
+/// Calls that share one commit at most.
+const BATCH: usize = 256;
+/// Calls that may wait; more than that wait outside.
+const QUEUE: usize = 1024;
+
+/// Answers a caller: with the error of the commit if there was one.
+type Answer = Box<dyn FnOnce(Option<&str>) + Send>;
+/// One call: runs inside the transaction. `Err` if what it did must be undone.
+type Work = Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, (bool, Answer)> + Send>;
+
+/// The sending side of the writer.
+pub(super) struct Writer {
+    work: Mutex<Option<mpsc::Sender<Work>>>,
+    task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Writer {
+    /// Starts the task that owns the connection.
+    pub(super) fn start(connection: SqliteConnection) -> Self {
+        let (work, queue) = mpsc::channel(QUEUE);
+        let task = tokio::spawn(write(connection, queue));
+        Self { work: Mutex::new(Some(work)), task: tokio::sync::Mutex::new(Some(task)) }
+    }
+
+    /// Runs a call in the next transaction; returns after its commit.
+    pub(super) async fn submit<T: Send + 'static>(
+        &self,
+        call: impl for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let work: Work = Box::new(move |connection| {
+            Box::pin(async move {
+                let result = call(connection).await;
+                let good = result.is_ok();
+                let answer: Answer = Box::new(move |commit_error| {
+                    let result = match (result, commit_error) {
+                        (Ok(_), Some(error)) => {
+                            Err(StoreError::Database { action: "commit", source: error.into() })
+                        }
+                        (result, _) => result,
+                    };
+                    // Whoever asked may have gone away; what is stored stays stored.
+                    let _ = reply.send(result);
+                });
+                (good, answer)
+            })
+        });
+        let sender = self.work.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        sender.ok_or(StoreError::Closed)?.send(work).await.map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Ends after everything that waits is committed.
+    pub(super) async fn close(&self) {
+        self.work.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some(task) = self.task.lock().await.take() {
+            let _ = task.await;
+        }
+    }
+}
+
+async fn write(mut connection: SqliteConnection, mut queue: mpsc::Receiver<Work>) {
+    let mut batch = Vec::with_capacity(BATCH);
+    while queue.recv_many(&mut batch, BATCH).await > 0 {
+        let mut answers = Vec::with_capacity(batch.len());
+        let committed = commit_together(&mut connection, &mut batch, &mut answers).await;
+        if let Err(error) = &committed {
+            error!(error = %error, "the store cannot commit");
+            // Without an open transaction this is an error itself, and nothing is lost by it.
+            let _ = sqlx::query("ROLLBACK").execute(&mut connection).await;
+        }
+        let error = committed.err().map(|error| error.to_string());
+        for answer in answers {
+            answer(error.as_deref());
+        }
+        // What was not run because the transaction failed is dropped here, and its caller sees a closed channel.
+        batch.clear();
+    }
+    let _ = connection.close().await;
+}
+
+async fn commit_together(
+    connection: &mut SqliteConnection,
+    batch: &mut Vec<Work>,
+    answers: &mut Vec<Answer>,
+) -> Result<(), sqlx::Error> {
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
+    let alone = batch.len() == 1;
+    for work in batch.drain(..) {
+        if alone {
+            let (good, answer) = work(connection).await;
+            answers.push(answer);
+            if !good {
+                sqlx::query("ROLLBACK").execute(&mut *connection).await?;
+                return Ok(());
+            }
+            continue;
+        }
+        sqlx::query("SAVEPOINT call").execute(&mut *connection).await?;
+        let (good, answer) = work(connection).await;
+        answers.push(answer);
+        if !good {
+            sqlx::query("ROLLBACK TO call").execute(&mut *connection).await?;
+        }
+        sqlx::query("RELEASE call").execute(&mut *connection).await?;
+    }
+    sqlx::query("COMMIT").execute(connection).await?;
+    Ok(())
+}
+
+/// Makes an engine's error ours.
+pub(super) trait OrFailed<T> {
+    /// `action` completes "the store cannot …".
+    fn or_failed(self, action: &'static str) -> Result<T, StoreError>;
+}
+
+impl<T> OrFailed<T> for Result<T, sqlx::Error> {
+    fn or_failed(self, action: &'static str) -> Result<T, StoreError> {
+        self.map_err(|source| failed(action, source))
+    }
+}
