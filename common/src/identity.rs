@@ -29,6 +29,21 @@ impl FromStr for TrustDomain {
     }
 }
 
+impl TrustDomain {
+    /// The domain that an authority of ours certifies: its one URI SAN is `spiffe://<trust-domain>`.
+    ///
+    /// # Errors
+    /// If the certificate cannot be read or has no such name.
+    pub fn of_authority(der: &CertificateDer<'_>) -> Result<Self, IdentityError> {
+        let uris = uris_of_certificate(der)?;
+        let [uri] = uris.as_slice() else {
+            return Err(IdentityError::NotOneUri(uris.len()));
+        };
+        let domain = uri.strip_prefix("spiffe://").and_then(|domain| domain.parse().ok());
+        domain.ok_or_else(|| IdentityError::Unreadable(format!("{uri:?} names no trust domain")))
+    }
+}
+
 impl fmt::Display for TrustDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -124,6 +139,14 @@ pub fn identity_of_certificate(
     der: &CertificateDer<'_>,
     domain: &TrustDomain,
 ) -> Result<Identity, IdentityError> {
+    let uris = uris_of_certificate(der)?;
+    match uris.as_slice() {
+        [uri] => Identity::from_uri(uri, domain),
+        other => Err(IdentityError::NotOneUri(other.len())),
+    }
+}
+
+fn uris_of_certificate(der: &CertificateDer<'_>) -> Result<Vec<String>, IdentityError> {
     let (_, certificate) = X509Certificate::from_der(der)
         .map_err(|error| IdentityError::Unreadable(error.to_string()))?;
     let names = certificate
@@ -131,17 +154,11 @@ pub fn identity_of_certificate(
         .map_err(|error| IdentityError::Unreadable(error.to_string()))?
         .map(|extension| extension.value.general_names.as_slice())
         .unwrap_or_default();
-    let uris: Vec<&str> = names
-        .iter()
-        .filter_map(|name| match name {
-            GeneralName::URI(uri) => Some(*uri),
-            _ => None,
-        })
-        .collect();
-    match uris.as_slice() {
-        [uri] => Identity::from_uri(uri, domain),
-        other => Err(IdentityError::NotOneUri(other.len())),
-    }
+    let uris = names.iter().filter_map(|name| match name {
+        GeneralName::URI(uri) => Some((*uri).to_owned()),
+        _ => None,
+    });
+    Ok(uris.collect())
 }
 
 #[cfg(test)]

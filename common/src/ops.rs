@@ -3,6 +3,8 @@
 //! Liveness says that the process serves at all and never depends on a peer. Readiness is a list of named checks that
 //! parts of the program set; `?verbose` prints each.
 
+mod process;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,6 +77,13 @@ impl Check {
     pub fn set_unready(&self, reason: impl Into<String>) {
         self.health.lock().insert(self.name, Err(reason.into()));
     }
+}
+
+/// Registers `<name>_build_info` and what the kernel knows of this process (`process_*`).
+pub fn register_process_metrics(registry: &mut Registry, name: &str, version: &'static str) {
+    let build = prometheus_client::metrics::info::Info::new([("version", version)]);
+    registry.register(format!("{name}_build"), "The version that runs", build);
+    registry.register_collector(Box::new(process::ProcessCollector::default()));
 }
 
 #[derive(Clone)]

@@ -1,0 +1,19 @@
+//! The `nabuctl` binary: parses, installs the crypto provider, runs.
+
+use clap::Parser as _;
+use nabu_common::{cli, tls};
+use nabu_hub::nabuctl::{self, Cli, Command};
+
+fn main() -> std::process::ExitCode {
+    cli::exit_with(start())
+}
+
+fn start() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    if let Command::MarkdownHelp = cli.command {
+        return cli::print_markdown_help::<Cli>();
+    }
+    tls::install_crypto_provider();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(nabuctl::run(cli, &mut std::io::stdout().lock()))
+}

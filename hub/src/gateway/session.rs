@@ -1,0 +1,398 @@
+//! One session from Hello to Goodbye: reads frames and keeps the tasks that answer them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nabu_common::ids::{ClusterId, ResponseUid};
+use nabu_proto::agent_v1::session_request::Frame as Incoming;
+use nabu_proto::agent_v1::session_response::Frame as Outgoing;
+use nabu_proto::agent_v1::{
+    GoodbyeReason, Heartbeat, HeartbeatAck, Hello, SessionRequest, SessionResponse, Welcome,
+};
+use nabu_proto::PROTOCOL_VERSION;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, Streaming};
+use tracing::{Instrument as _, debug, error, info, info_span, warn};
+
+use super::ingest::{Ingest, Item, Stopped};
+use super::outbox::{Next, Outbox};
+use super::{Farewell, Live, Shared, convert};
+use crate::store::{Acknowledgement, AuditEvent, Registration, StoreError};
+
+/// How long an agent may take to say Hello.
+const HELLO: Duration = Duration::from_secs(10);
+/// So many heartbeats may be missing.
+const SILENT_INTERVALS: u32 = 3;
+/// Items that may wait to be stored beside the Observed frames that credit allows.
+const ITEMS_BESIDE_CREDIT: usize = 64;
+/// Acknowledgements that wait to be stored.
+const ACKS: usize = 512;
+/// Statuses that one look into the store brings.
+const STATUS_PAGE: u32 = 256;
+/// The window of an agent that names none.
+const DEFAULT_WINDOW: u32 = 256;
+/// No agent gets more at once.
+const LARGEST_WINDOW: u32 = 4096;
+/// How long Goodbye may take.
+const PARTING: Duration = Duration::from_secs(1);
+/// How long an agent that is not allowed in shall keep away.
+const KEEP_AWAY: Duration = Duration::from_secs(60);
+/// How long an agent shall wait when the store fails.
+const AFTER_STORE_ERROR: Duration = Duration::from_secs(5);
+
+/// One stream of one agent.
+pub(super) struct Session {
+    shared: Arc<Shared>,
+    cluster: ClusterId,
+    remote: SocketAddr,
+    outgoing: mpsc::Sender<Result<SessionResponse, Status>>,
+}
+
+impl Session {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        cluster: ClusterId,
+        remote: SocketAddr,
+        outgoing: mpsc::Sender<Result<SessionResponse, Status>>,
+    ) -> Self {
+        Self { shared, cluster, remote, outgoing }
+    }
+
+    /// Serves the stream to its end.
+    pub(super) async fn run(self, frames: Streaming<SessionRequest>) {
+        let span = info_span!("session", cluster = %self.cluster);
+        self.serve(frames).instrument(span).await;
+    }
+
+    async fn serve(self, mut frames: Streaming<SessionRequest>) {
+        let opened = tokio::select! {
+            () = self.shared.shutdown.cancelled() => Err(shutting_down()),
+            opened = self.open(&mut frames) => opened,
+        };
+        let farewell = match opened {
+            Err(farewell) => Some(farewell),
+            Ok((epoch, live)) => {
+                let farewell = self.converse(frames, epoch, &live).await;
+                self.shared.unregister(&self.cluster, epoch);
+                farewell
+            }
+        };
+        match farewell {
+            Some(farewell) => {
+                info!(reason = farewell.reason.as_str_name(), message = farewell.message, "the session ends");
+                let goodbye = self.outgoing.send(Ok(convert::goodbye(farewell)));
+                let _ = timeout(PARTING, goodbye).await;
+            }
+            None => info!("the agent ended the session"),
+        }
+    }
+
+    /// Reads Hello, and makes this the live session of its cluster.
+    async fn open(&self, frames: &mut Streaming<SessionRequest>) -> Result<(u64, OpenSession), Farewell> {
+        let broken = |message: &str| Farewell::new(GoodbyeReason::ProtocolError, message);
+        let first = timeout(HELLO, frames.message())
+            .await
+            .map_err(|_| broken("no Hello within 10 s"))?
+            .map_err(|status| broken(status.message()))?;
+        let Some(SessionRequest { frame: Some(Incoming::Hello(hello)) }) = first else {
+            return Err(broken("the first frame must be Hello"));
+        };
+        let version = self.check(&hello).await?;
+        let window = match hello.status_window {
+            0 => DEFAULT_WINDOW,
+            window => window.min(LARGEST_WINDOW),
+        };
+        let facts = convert::session_facts(&self.cluster, hello);
+        let agent_version = facts.agent_version.clone();
+        let registration = self.shared.store.open_session(facts, Timestamp::now()).await;
+        let epoch = match registration.map_err(|error| store_failed(&error))? {
+            Registration::Opened { epoch } => epoch,
+            Registration::BoundElsewhere { kube_system_uid } => {
+                let message = format!(
+                    "the cluster id {} is bound to another cluster (kube-system UID {kube_system_uid}); \
+                    give this one an id of its own, or have an administrator bind it again",
+                    self.cluster
+                );
+                return Err(self.mismatch(message).await);
+            }
+        };
+        let live = OpenSession { outbox: Arc::new(Outbox::new(window as usize)), superseded: CancellationToken::new() };
+        let registered = self.shared.register(
+            &self.cluster,
+            Live { epoch, outbox: Arc::clone(&live.outbox), superseded: live.superseded.clone() },
+        );
+        if !registered {
+            return Err(superseded());
+        }
+        info!(epoch, agent_version, remote = %self.remote, "session open");
+        let settings = self.shared.settings;
+        let welcome = Welcome {
+            session_epoch: epoch,
+            heartbeat_interval: Some(convert::duration(settings.heartbeat)),
+            resync_interval: Some(convert::duration(settings.resync)),
+            credit: settings.credit,
+            protocol_version: version,
+            hub_version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let _ = self.outgoing.send(Ok(convert::frame(Outgoing::Welcome(welcome)))).await;
+        Ok((epoch, live))
+    }
+
+    async fn check(&self, hello: &Hello) -> Result<u32, Farewell> {
+        let version = hello.protocol_version;
+        if version > PROTOCOL_VERSION || version + 1 < PROTOCOL_VERSION || version == 0 {
+            let message = format!(
+                "the agent speaks protocol version {version}, this hub {PROTOCOL_VERSION} and the one before it; \
+                upgrade the hub first, then the agents"
+            );
+            self.shared.metrics.refused("UnsupportedVersion");
+            return Err(Farewell::new(GoodbyeReason::UnsupportedVersion, message).after(KEEP_AWAY));
+        }
+        if !hello.cluster_id.is_empty() && hello.cluster_id != self.cluster.as_str() {
+            let named: String = hello.cluster_id.chars().take(80).collect();
+            let message = format!("the agent is configured as {named:?}, its certificate is for {}", self.cluster);
+            return Err(self.mismatch(message).await);
+        }
+        Ok(version)
+    }
+
+    async fn mismatch(&self, message: String) -> Farewell {
+        warn!(remote = %self.remote, message, "refused a session");
+        self.shared.metrics.refused("IdentityMismatch");
+        let event = AuditEvent {
+            at: Timestamp::now(),
+            actor: format!("agent/{}", self.cluster),
+            action: "SessionRefused".to_owned(),
+            detail: message.clone(),
+        };
+        if let Err(error) = self.shared.store.audit(Some(&self.cluster), event).await {
+            error!(%error, "cannot write the audit log");
+        }
+        Farewell::new(GoodbyeReason::IdentityMismatch, message).after(KEEP_AWAY)
+    }
+
+    /// `None` if the agent ended it.
+    async fn converse(
+        &self,
+        mut frames: Streaming<SessionRequest>,
+        epoch: u64,
+        live: &OpenSession,
+    ) -> Option<Farewell> {
+        let (items, item_queue) = mpsc::channel(self.shared.settings.credit as usize + ITEMS_BESIDE_CREDIT);
+        let (acks, ack_queue) = mpsc::channel(ACKS);
+        let ingest = Ingest {
+            shared: Arc::clone(&self.shared),
+            cluster: self.cluster.clone(),
+            outbox: Arc::clone(&live.outbox),
+            outgoing: self.outgoing.clone(),
+        };
+        let reader = self.read(&mut frames, items, acks, live);
+        let tasks = async {
+            tokio::select! {
+                result = ingest.run(item_queue) => result.err(),
+                error = self.store_acks(ack_queue, &live.outbox) => error.map(Stopped::Store),
+                error = self.send_statuses(&live.outbox) => Some(error),
+            }
+        };
+        tokio::pin!(tasks);
+        let ended = tokio::select! {
+            biased;
+            () = self.shared.shutdown.cancelled() => Some(shutting_down()),
+            () = live.superseded.cancelled() => Some(superseded()),
+            farewell = reader => farewell,
+            stopped = &mut tasks => match stopped {
+                Some(Stopped::Store(error)) => Some(store_failed(&error)),
+                Some(Stopped::Gone) | None => None,
+            },
+        };
+        debug!(epoch, "the session's tasks end");
+        ended
+    }
+
+    /// Reads frames until the stream ends (`None`) or must be ended.
+    async fn read(
+        &self,
+        frames: &mut Streaming<SessionRequest>,
+        items: mpsc::Sender<Item>,
+        acks: mpsc::Sender<Acknowledgement>,
+        live: &OpenSession,
+    ) -> Option<Farewell> {
+        let silence = self.shared.settings.heartbeat * SILENT_INTERVALS;
+        loop {
+            let frame = match timeout(silence, frames.message()).await {
+                Ok(Ok(Some(SessionRequest { frame: Some(frame) }))) => frame,
+                // A frame of a newer agent that we do not know.
+                Ok(Ok(Some(SessionRequest { frame: None }))) => continue,
+                Ok(Ok(None)) => return None,
+                Ok(Err(status)) => {
+                    debug!(reason = status.message(), "the stream broke");
+                    return None;
+                }
+                Err(_) => {
+                    let message = format!("no frame for {silence:?}");
+                    return Some(Farewell::new(GoodbyeReason::ProtocolError, message));
+                }
+            };
+            self.shared.metrics.received(kind(&frame));
+            if let Err(farewell) = self.take(frame, &items, &acks, live).await {
+                return Some(farewell);
+            }
+        }
+    }
+
+    async fn take(
+        &self,
+        frame: Incoming,
+        items: &mpsc::Sender<Item>,
+        acks: &mpsc::Sender<Acknowledgement>,
+        live: &OpenSession,
+    ) -> Result<(), Farewell> {
+        let item = match frame {
+            Incoming::Hello(_) => {
+                return Err(Farewell::new(GoodbyeReason::ProtocolError, "Hello may only be the first frame"));
+            }
+            Incoming::Heartbeat(beat) => {
+                self.heartbeat(&beat).await;
+                return Ok(());
+            }
+            Incoming::Applied(applied) => {
+                acknowledge(convert::acknowledgement(&applied.uid, applied.revision, None), acks, live).await;
+                return Ok(());
+            }
+            Incoming::StatusRefused(refused) => {
+                let ack = convert::acknowledgement(&refused.uid, refused.revision, Some(refused.reason));
+                acknowledge(ack, acks, live).await;
+                return Ok(());
+            }
+            Incoming::Observed(observed) => Item::Observed(observed),
+            Incoming::SnapshotBegin(begin) => Item::SnapshotBegin(begin.snapshot_id),
+            Incoming::SnapshotEnd(end) => Item::SnapshotEnd { id: end.snapshot_id, count: end.count },
+            Incoming::Deleted(deleted) => match convert::key(&self.cluster, deleted.r#ref) {
+                Some(key) => Item::Deleted(key),
+                None => return Ok(()),
+            },
+        };
+        // The receiver lives as long as the session does.
+        let _ = items.send(item).await;
+        Ok(())
+    }
+
+    async fn heartbeat(&self, beat: &Heartbeat) {
+        let now = Timestamp::now();
+        self.shared.metrics.backlog(&self.cluster, beat.backlog);
+        let ack = convert::frame(Outgoing::HeartbeatAck(HeartbeatAck { sent_at: Some(convert::time(now)) }));
+        // A connection that takes nothing more is noticed by the agent's silence.
+        let _ = self.outgoing.try_send(Ok(ack));
+        if let Err(error) = self.shared.store.touch_cluster(&self.cluster, now).await {
+            warn!(%error, "cannot note the heartbeat");
+        }
+    }
+
+    /// Ends only with an error.
+    async fn store_acks(&self, mut queue: mpsc::Receiver<Acknowledgement>, outbox: &Outbox) -> Option<StoreError> {
+        let mut batch = Vec::new();
+        while queue.recv_many(&mut batch, ACKS).await > 0 {
+            let known: Vec<(ResponseUid, _)> = batch.iter().map(|ack| (ack.uid.clone(), ack.revision)).collect();
+            let stored = self.shared.store.acknowledge(&self.cluster, std::mem::take(&mut batch), Timestamp::now()).await;
+            if let Err(error) = stored {
+                return Some(error);
+            }
+            for (uid, revision) in known {
+                outbox.acknowledged(&uid, revision);
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Ends only when the agent is gone or the store fails.
+    async fn send_statuses(&self, outbox: &Outbox) -> Stopped {
+        loop {
+            match outbox.next(Instant::now()) {
+                Next::Send(batch) => {
+                    for summary in batch {
+                        self.shared.metrics.statuses.inc();
+                        if self.outgoing.send(Ok(convert::status(&summary))).await.is_err() {
+                            return Stopped::Gone;
+                        }
+                    }
+                }
+                Next::Rescan => {
+                    if let Err(error) = self.rescan(outbox).await {
+                        return Stopped::Store(error);
+                    }
+                }
+                Next::Wait(None) => outbox.changed().await,
+                Next::Wait(Some(due)) => {
+                    let _ = tokio::time::timeout_at(due, outbox.changed()).await;
+                }
+            }
+        }
+    }
+
+    /// Takes all unacknowledged statuses out of the store, as far as there is room for them.
+    async fn rescan(&self, outbox: &Outbox) -> Result<(), StoreError> {
+        let mut after = None;
+        loop {
+            let page = self.shared.store.unacknowledged(&self.cluster, after.as_ref(), STATUS_PAGE).await?;
+            let Some(last) = page.last() else {
+                outbox.scanned(true);
+                return Ok(());
+            };
+            after = Some(last.key.uid.clone());
+            for summary in page {
+                outbox.found(Arc::new(summary));
+            }
+            if !outbox.has_room() {
+                outbox.scanned(false);
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// What a live session's parts share.
+struct OpenSession {
+    outbox: Arc<Outbox>,
+    superseded: CancellationToken,
+}
+
+async fn acknowledge(ack: Option<Acknowledgement>, acks: &mpsc::Sender<Acknowledgement>, live: &OpenSession) {
+    let Some(ack) = ack else { return };
+    let (uid, revision) = (ack.uid.clone(), ack.revision);
+    if acks.send(ack).await.is_err() {
+        live.outbox.acknowledged(&uid, revision);
+    }
+}
+
+fn kind(frame: &Incoming) -> &'static str {
+    match frame {
+        Incoming::Hello(_) => "hello",
+        Incoming::SnapshotBegin(_) => "snapshot_begin",
+        Incoming::Observed(_) => "observed",
+        Incoming::SnapshotEnd(_) => "snapshot_end",
+        Incoming::Deleted(_) => "deleted",
+        Incoming::Applied(_) => "applied",
+        Incoming::StatusRefused(_) => "status_refused",
+        Incoming::Heartbeat(_) => "heartbeat",
+    }
+}
+
+fn shutting_down() -> Farewell {
+    Farewell::new(GoodbyeReason::Shutdown, "the hub shuts down")
+}
+
+fn superseded() -> Farewell {
+    Farewell::new(
+        GoodbyeReason::Superseded,
+        "a newer session of this cluster took over; run one agent for each cluster id",
+    )
+}
+
+fn store_failed(error: &StoreError) -> Farewell {
+    error!(%error, source = ?std::error::Error::source(error).map(ToString::to_string), "the store failed under a session");
+    Farewell::new(GoodbyeReason::Overloaded, "the hub's store does not answer").after(AFTER_STORE_ERROR)
+}

@@ -1,0 +1,245 @@
+//! Puts the hub together, serves, and takes it apart in the right order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use nabu_common::ops::{self, Check, Health};
+use nabu_common::tls::{IncomingLimits, ServerTls, TlsFiles, incoming};
+use nabu_proto::admin_v1::admin_service_server::AdminServiceServer;
+use nabu_proto::agent_v1::agent_service_server::AgentServiceServer;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::service::InterceptorLayer;
+use tonic::transport::Server;
+use tracing::{error, info};
+
+use crate::admin::{self, Admin};
+use crate::config::Config;
+use crate::credentials::Credentials;
+use crate::execute::clusters::ClusterDirectory;
+use crate::execute::metrics::ExecuteMetrics;
+use crate::execute::{self, Context};
+use crate::forge::metrics::ForgeMetrics;
+use crate::forge::registry::Forges;
+use crate::gateway::metrics::GatewayMetrics;
+use crate::gateway::{self, Gateway};
+use crate::queue_metrics::QueueMetrics;
+use crate::routes::ConfigHandle;
+use crate::routes::folder::ConfigFolder;
+use crate::routes::handle::ConfigMetrics;
+use crate::routes::watch::ConfigWatch;
+use crate::store::SharedStore;
+use crate::store::sqlite::SqliteStore;
+
+/// What a frame needs beside its content on the wire.
+const FRAME_MARGIN: usize = 1024;
+/// Observed frames that an agent may send before it needs credit; with the size of a frame, the bound on what one agent
+/// can make the hub hold.
+const CREDIT: u32 = 64;
+/// How long connections may take to close after their streams have ended.
+const CLOSING: Duration = Duration::from_secs(2);
+/// Pings on connections where nothing else is heard.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// How long a ping may be without an answer.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The three doors of a hub.
+pub struct Listeners {
+    agents: TcpListener,
+    admin: TcpListener,
+    ops: TcpListener,
+}
+
+impl Listeners {
+    /// Opens the addresses of a configuration.
+    ///
+    /// # Errors
+    /// If one is taken; the text names the flag.
+    pub async fn bind(config: &Config) -> anyhow::Result<Self> {
+        let bind = async |flag: &str, address: SocketAddr| {
+            TcpListener::bind(address).await.with_context(|| {
+                format!("cannot listen on {address} ({flag}); is the port in use? Choose another address")
+            })
+        };
+        Ok(Self {
+            agents: bind("--listen-agents", config.listen_agents).await?,
+            admin: bind("--listen-admin", config.listen_admin).await?,
+            ops: bind("--listen-ops", config.listen_ops).await?,
+        })
+    }
+}
+
+/// Runs a hub until `shutdown`.
+///
+/// # Errors
+/// If it cannot start; the text says what to do.
+pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let listeners = Listeners::bind(&config).await?;
+    serve(config, listeners, shutdown).await
+}
+
+/// Serves on listeners that are open already.
+///
+/// # Errors
+/// See [`run`].
+pub async fn serve(config: Config, listeners: Listeners, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let mut registry = Registry::default();
+    ops::register_process_metrics(&mut registry, "nabu_hub", env!("CARGO_PKG_VERSION"));
+    let health = Health::default();
+    let tls_files = TlsFiles { ca: config.tls_ca.clone(), cert: config.tls_cert.clone(), key: config.tls_key.clone() };
+    let tls = ServerTls::load(tls_files, config.trust_domain.clone())?;
+    let store_check = health.check("store");
+    let store: SharedStore = SqliteStore::open(&config.store).await?;
+    store_check.set_ready();
+
+    let tasks = TaskTracker::new();
+    let routes = ConfigHandle::new(Credentials::default(), ConfigMetrics::register(&mut registry));
+    follow_config(&config, &routes, health.check("config"), &tasks, &shutdown).await?;
+
+    let (dispatcher, inbox) = execute::channel();
+    let gateway = Gateway::new(
+        Arc::clone(&store),
+        dispatcher,
+        gateway::Settings {
+            heartbeat: Duration::from_secs(config.heartbeat_seconds.into()),
+            resync: Duration::from_secs(config.resync_seconds.into()),
+            credit: CREDIT,
+        },
+        GatewayMetrics::register(&mut registry),
+        shutdown.clone(),
+    );
+    let context = Context {
+        store: Arc::clone(&store),
+        forges: Arc::new(Forges::new(routes.credentials().clone(), ForgeMetrics::register(&mut registry))),
+        config: routes,
+        clusters: ClusterDirectory::new(config.labels_by_cluster()),
+        statuses: Arc::new(gateway.clone()),
+        metrics: ExecuteMetrics::register(&mut registry),
+        settings: execute::Settings { max_attempts: config.max_attempts },
+        lanes: std::sync::Mutex::default(),
+        called: std::sync::Mutex::default(),
+    };
+    let queue = QueueMetrics::register(&mut registry);
+    tasks.spawn(queue.keep_fresh(Arc::clone(&store), store_check, shutdown.clone()));
+    tasks.spawn(tls.clone().keep_fresh(shutdown.clone()));
+    let ops = ops::serve(listeners.ops, health, Arc::new(registry), shutdown.clone());
+    let executor = tokio::spawn(execute::run(Arc::new(context), inbox, shutdown.clone(), config.shutdown_grace()));
+    let agents = serve_agents(listeners.agents, tls.clone(), gateway.clone(), shutdown.clone());
+    let admin = serve_admin(listeners.admin, tls, Admin::new(Arc::clone(&store), gateway.clone()), shutdown.clone());
+
+    info!(
+        version = env!("CARGO_PKG_VERSION"), agents = %config.listen_agents, admin = %config.listen_admin,
+        ops = %config.listen_ops, store = %config.store.display(), "the hub serves"
+    );
+    let servers = async { tokio::try_join!(async { Ok(ops.await?) }, agents, admin) };
+    let served = stop_with(servers, &shutdown, config.shutdown_grace() + CLOSING).await;
+    // One that failed takes the others with it.
+    shutdown.cancel();
+    if let Err(error) = executor.await {
+        error!(%error, "the executor was lost");
+    }
+    gateway.drained().await;
+    tasks.close();
+    tasks.wait().await;
+    store.close().await;
+    info!("the hub has stopped");
+    served
+}
+
+/// Runs servers to their end, which has to come within `limit` after `shutdown`.
+async fn stop_with<T>(
+    servers: impl Future<Output = anyhow::Result<T>>,
+    shutdown: &CancellationToken,
+    limit: Duration,
+) -> anyhow::Result<()> {
+    let overdue = async {
+        shutdown.cancelled().await;
+        tokio::time::sleep(limit).await;
+    };
+    tokio::select! {
+        served = servers => served.map(drop),
+        () = overdue => {
+            info!("connections that do not close are cut");
+            Ok(())
+        }
+    }
+}
+
+async fn follow_config(
+    config: &Config,
+    routes: &ConfigHandle,
+    check: Check,
+    tasks: &TaskTracker,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<()> {
+    if let Some(path) = &config.config_dir {
+        let folder = ConfigFolder::new(path.clone(), config.config_namespace.clone());
+        folder
+            .load(routes)
+            .with_context(|| format!("cannot read --config-dir {}; it must be a folder", path.display()))?;
+        check.set_ready();
+        tasks.spawn(folder.keep_fresh(routes.clone(), shutdown.clone()));
+        return Ok(());
+    }
+    let client = kube::Client::try_default().await.context(
+        "no --config-dir is given, and no Kubernetes cluster is configured to watch GitOpsResponderConfig objects in",
+    )?;
+    let version = tokio::time::timeout(Duration::from_secs(10), client.apiserver_version()).await;
+    version.context("no answer within 10 s").and_then(|answer| Ok(answer?)).context(
+        "the API server of the hub's own cluster cannot be reached to watch GitOpsResponderConfig objects; \
+        check it, or use --config-dir",
+    )?;
+    let watch = ConfigWatch::new(client, &config.config_namespace);
+    tasks.spawn(watch.run(routes.clone(), check, shutdown.clone()));
+    Ok(())
+}
+
+fn server() -> Server {
+    Server::builder().http2_keepalive_interval(Some(KEEPALIVE)).http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+}
+
+async fn serve_agents(
+    listener: TcpListener,
+    tls: ServerTls,
+    gateway: Gateway,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let limit = nabu_proto::MAX_FRAME_BYTES + FRAME_MARGIN;
+    let service =
+        AgentServiceServer::new(gateway).max_decoding_message_size(limit).max_encoding_message_size(limit);
+    let connections = incoming(listener, tls, IncomingLimits::default(), shutdown.clone());
+    server()
+        .max_concurrent_streams(Some(4))
+        .add_service(service)
+        .serve_with_incoming_shutdown(connections, shutdown.cancelled_owned())
+        .await
+        .context("the server for agents failed")
+}
+
+async fn serve_admin(
+    listener: TcpListener,
+    tls: ServerTls,
+    admin: Admin,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_serving::<AdminServiceServer<Admin>>().await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(nabu_proto::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .context("cannot describe the admin API")?;
+    let connections = incoming(listener, tls, IncomingLimits::default(), shutdown.clone());
+    server()
+        .layer(InterceptorLayer::new(admin::authorize))
+        .add_service(AdminServiceServer::new(admin))
+        .add_service(health)
+        .add_service(reflection)
+        .serve_with_incoming_shutdown(connections, shutdown.cancelled_owned())
+        .await
+        .context("the server for administrators failed")
+}
