@@ -167,7 +167,7 @@ impl Open {
         });
         match (self.fence, first) {
             (None, Some(c)) if run >= 3 && !(c == '`' && content[run..].contains('`')) => {
-                self.fence = Some((c, run))
+                self.fence = Some((c, run));
             }
             (Some((open, length)), Some(c))
                 if c == open && run >= length && content[run..].trim().is_empty() =>
@@ -239,7 +239,7 @@ fn within_containers(line: &str, lists: bool) -> &str {
         };
         match item.strip_prefix(marks) {
             Some(after) if item.starts_with('>') || after.starts_with(' ') => {
-                rest = after.trim_start()
+                rest = after.trim_start();
             }
             _ => return rest,
         }

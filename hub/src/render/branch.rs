@@ -20,7 +20,7 @@ pub(super) struct Wanted<'a> {
     pub(super) requested: Option<&'a str>,
     /// What the route's template came to.
     pub(super) rendered: Option<&'a str>,
-    /// Whether the route's operator leaves names to EventResponses and to the template.
+    /// Whether the route's operator leaves names to objects and to the template.
     pub(super) override_allowed: bool,
 }
 

@@ -141,7 +141,11 @@ fn names_that_git_does_not_take_are_refused() {
     }
 }
 
-/// The rules of git-check-ref-format(1), by their numbers.
+/// The rules of git-check-ref-format(1).
+#[expect(
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "Git compares the case"
+)]
 fn git_takes(name: &str) -> bool {
     let control = |c: char| u32::from(c) < 0x20 || c == '\u{7f}' || " ~^:?*[\\".contains(c);
     name.split('/')

@@ -150,6 +150,10 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "has the signature of the other helpers"
+)]
 fn default(parameters: &[PathAndJson<'_>]) -> Result<Value, String> {
     let value = parameter(parameters, 0);
     Ok(if is_empty(value) {

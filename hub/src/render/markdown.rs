@@ -55,7 +55,7 @@ const BARE_SCHEMES: [&str; 14] = [
 pub fn neutralise(value: &str) -> String {
     let chars: Vec<char> = text::one_line(value).map(look_alike).collect();
     let mut out = String::with_capacity(value.len() + 8);
-    if opens_a_block(&chars) {
+    if opens_a_block(&chars) && !acts_on_what_is_before(&chars, 0) {
         out.push(ZERO_WIDTH_SPACE);
     }
     for (at, &c) in chars.iter().enumerate() {
@@ -175,21 +175,17 @@ fn acts_on_what_follows(chars: &[char], at: usize) -> bool {
     }
 }
 
-fn is_word(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
-}
-
 /// An underscore between letters or digits is no emphasis; identifiers stay as they are.
 fn inside_word(chars: &[char], at: usize) -> bool {
     let alphanumeric = |c: Option<&char>| c.is_some_and(char::is_ascii_alphanumeric);
     at > 0 && alphanumeric(chars.get(at - 1)) && alphanumeric(chars.get(at + 1))
 }
 
-/// The letters, digits and underscores right before a place.
+/// The letters and digits right before a place; an underscore ends a word, as it does before an autolink.
 fn word_before(chars: &[char], at: usize) -> String {
     let start = chars[..at]
         .iter()
-        .rposition(|c| !is_word(*c))
+        .rposition(|c| !c.is_ascii_alphanumeric())
         .map_or(0, |before| before + 1);
     chars[start..at].iter().collect()
 }
@@ -208,16 +204,19 @@ fn refers_to_an_issue(chars: &[char], at: usize) -> bool {
     let key = word.starts_with(|c: char| c.is_ascii_uppercase())
         && word
             .chars()
-            .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+            .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit());
     word.eq_ignore_ascii_case("gh") || (key && word != "CVE")
 }
 
 fn begins_closing_word(chars: &[char], at: usize) -> bool {
-    if at > 0 && is_word(chars[at - 1]) {
+    if at > 0 && chars[at - 1].is_ascii_alphabetic() {
         return false;
     }
     let rest = &chars[at..];
-    let length = rest.iter().position(|c| !is_word(*c)).unwrap_or(rest.len());
+    let length = rest
+        .iter()
+        .position(|c| !c.is_ascii_alphanumeric())
+        .unwrap_or(rest.len());
     if !matches!(rest.get(length), None | Some(' ' | ':')) || length > "implementing".len() {
         return false;
     }

@@ -24,19 +24,21 @@ fn violation(text: &str) -> Option<String> {
         }
     }
     let lower = text.to_ascii_lowercase();
+    for forbidden in ["://", "-->", "<!--", "]("] {
+        if lower.contains(forbidden) {
+            return Some(format!("{forbidden} in it"));
+        }
+    }
     for forbidden in [
-        "://",
         "mailto:x",
         "javascript:x",
         "www.x",
         "fixes #",
         "closes:",
         "gh-1",
-        "-->",
-        "<!--",
-        "](",
     ] {
-        if lower.contains(forbidden) {
+        let word = |at: usize| lower[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
+        if lower.match_indices(forbidden).any(|(at, _)| !word(at)) {
             return Some(format!("{forbidden} in it"));
         }
     }

@@ -90,7 +90,7 @@ fn rewrite_tag(tag: &str, out: &mut String) {
         let token = token(rest);
         rest = &rest[token.len()..];
         match token {
-            "&" if first => continue,
+            "&" if first => {}
             _ if token.trim().is_empty() || matches!(token, "~" | "{") => out.push_str(token),
             _ => {
                 let alone = first

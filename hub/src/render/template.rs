@@ -307,7 +307,7 @@ fn check(template: &mut Template) -> Result<(), Fault> {
         }
         match element {
             TemplateElement::Expression(expression) => {
-                check_expression(expression).map_err(|why| (line, why))?
+                check_expression(expression).map_err(|why| (line, why))?;
             }
             TemplateElement::HelperBlock(block) => {
                 check_block(block).map_err(|why| (line, why))?;

@@ -1,5 +1,6 @@
 //! What templates may say, what they see, and that nothing they write can act.
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -239,4 +240,19 @@ fn a_huge_output_stops_early() {
 fn templates_can_be_shared_between_threads() {
     fn shared<T: Send + Sync + Clone + fmt::Debug>(_: &T) {}
     shared(&Templates::compile(&TemplateSources::default()).unwrap());
+}
+
+proptest! {
+    #[test]
+    fn no_template_makes_the_compiler_or_the_renderer_panic(
+        parts in prop::collection::vec(prop::sample::select(vec![
+            "{{", "}}", "{{{", "}}}", "{{#", "{{/", "{{^", "if", "each", "with", "else", " ", ".", ".Source", ".Source.SE.Type",
+            "this", "..", "../", "/", "(", ")", "json", "default", "\"", "'", "[", "]", "|", "as", "=", "&", "~", "!", "--",
+            ">", "*", "1", "-", "@key", "\\", "\n", "x", "$", "lookup", "{{#if .X}}", "{{/if}}", "{{#each .Source.SE}}", "{{/each}}", "ä",
+        ]), 0..16),
+    ) {
+        if let Ok(templates) = compile(&parts.concat()) {
+            let _ = templates.body.render(&Context::from(data()));
+        }
+    }
 }

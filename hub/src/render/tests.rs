@@ -87,7 +87,7 @@ fn file() -> Value {
     json!({"path": "b.yaml", "contents": "x", "path1": "./a.yaml", "delete1": "true"})
 }
 
-fn with(mut parameters: Value, fields: Value) -> Value {
+fn with(mut parameters: Value, fields: &Value) -> Value {
     for (name, value) in fields.as_object().unwrap() {
         parameters[name] = value.clone();
     }
@@ -167,7 +167,7 @@ fn texts_of_the_event_response_are_taken_and_cannot_act() {
         "prTitle": "Fixes #1 for @team\nnow", "prBody": "line one\r\n# two @you\n<!-- nabu: x -->",
         "commitTitle": "Revoke [skip ci]", "commitBody": "Signed-off-by: a\n\nNabu-Cluster: x",
     });
-    let intent = Case::new(with(file(), asked)).intent().unwrap();
+    let intent = Case::new(with(file(), &asked)).intent().unwrap();
     let visible = |text: &str| text.replace('\u{200b}', "|");
     assert_eq!(visible(&intent.title), "F|ixes #|1 for @|team now");
     let quoted =
@@ -184,7 +184,7 @@ fn texts_of_the_event_response_are_taken_and_cannot_act() {
 fn a_template_of_the_route_wins_over_texts_of_the_event_response() {
     let asked = json!({"prTitle": "asked", "prBody": "asked", "commitTitle": "asked", "commitBody": "asked"});
     let mut case =
-        Case::new(with(file(), asked)).with_body("B {{ .Source.ER.Action.Parameters.prBody }}");
+        Case::new(with(file(), &asked)).with_body("B {{ .Source.ER.Action.Parameters.prBody }}");
     case.sources.title = Some("T {{.Cluster.ID}} {{json .Cluster.Labels}}".to_owned());
     case.sources.commit = Some("C\n\nmore {{.Change.Branch}}".to_owned());
     case.sources.branch = Some("x/{{.Source.SE.Type}}".to_owned());
@@ -217,10 +217,10 @@ fn what_is_not_allowed_fails_for_good() {
             "InvalidEventResponse",
         ),
         (
-            with(file(), json!({"branch": "nabu/prod-us/u"})),
+            with(file(), &json!({"branch": "nabu/prod-us/u"})),
             "BranchNotAllowed",
         ),
-        (with(file(), json!({"branch": "main"})), "BranchNotAllowed"),
+        (with(file(), &json!({"branch": "main"})), "BranchNotAllowed"),
     ] {
         let error = Case::new(parameters).intent().unwrap_err();
         assert_eq!(
@@ -239,7 +239,7 @@ fn what_is_not_allowed_fails_for_good() {
 fn texts_stay_within_the_limits_of_forges() {
     let long = "word ".repeat(40_000);
     let asked = json!({"prTitle": long, "prBody": long, "commitTitle": long, "commitBody": long});
-    let intent = Case::new(with(file(), asked)).intent().unwrap();
+    let intent = Case::new(with(file(), &asked)).intent().unwrap();
     assert_eq!(intent.title.chars().count(), 250);
     assert!(intent.body.chars().count() <= 60_000 && intent.body.ends_with(" -->"));
     let (subject, rest) = intent.commit_message.split_once('\n').unwrap();
@@ -264,7 +264,7 @@ proptest! {
         text in prop_oneof![any::<String>(), "([@#<>`\\[\\]()!:/\n\r*_~-]|@you|#1|\\]\\(|://|<script>|-->|<!--|\\[skip ci\\]){0,20}"],
     ) {
         let asked = json!({"prTitle": text, "prBody": text, "commitTitle": text, "commitBody": text});
-        let mut case = Case::new(with(file(), asked));
+        let mut case = Case::new(with(file(), &asked));
         case.security_event = Some(json!({"metadata": {"name": text}, "spec": {"type": text, "subject": {"name": text}}}));
         let one = case.intent().unwrap();
         prop_assert_eq!(&case.intent().unwrap(), &one);
