@@ -12,7 +12,7 @@ use secrecy::SecretString;
 use crate::change::CredentialRef;
 
 /// The keys of a Secret that may hold a token, in the order in which they are looked at.
-const TOKEN_KEYS: [&str; 3] = ["token", "github-token", "GITHUB_TOKEN"];
+pub(crate) const TOKEN_KEYS: [&str; 3] = ["token", "github-token", "GITHUB_TOKEN"];
 
 /// The values of one Secret, by key.
 #[derive(Clone, Debug, Default)]

@@ -2,7 +2,14 @@
 //!
 //! A [`Forge`] makes an [`Intent`] true and is safe to call again at any time: it looks the change up by its key
 //! first, adopts whatever part of it exists, and creates only what is missing. No transport below it ever repeats a
-//! write by itself.
+//! write by itself. [`registry`] gives the forge of a target; [`http`] is the one way to send a request.
+
+pub mod forgejo;
+pub mod http;
+pub mod metrics;
+pub mod noop;
+pub mod registry;
+mod text;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -1,0 +1,179 @@
+//! Whose is it? What of a change exists already, and whether it may be taken as ours.
+//!
+//! A pull request is ours if our marker is in its body or our trailers are on its head commit; a branch is ours if its
+//! tip has our trailers and every file as the change wants it. Everything else is somebody's work and stays as it is.
+
+use nabu_common::ids::ResponseKey;
+
+use super::super::http::{Reply, failed};
+use super::super::{ForgeError, PullRequest};
+use super::api::Api;
+use super::{Committed, Forgejo, LONGEST_BRANCH, is_as_wanted, uploads, wire};
+use crate::response::ErrorType;
+
+impl Forgejo {
+    /// A pull request of our branch, in whatever state, as it is.
+    pub(super) async fn adopt_pull(
+        &self,
+        api: &Api<'_>,
+        pull: wire::Pull,
+    ) -> Result<PullRequest, ForgeError> {
+        let branch = &api.job.intent.branch;
+        // One that was pushed to `refs/for/…` claims a branch name without having the branch.
+        let from_here = pull.head.repo_id == pull.base.repo_id && pull.head.label == *branch;
+        if from_here && (has_marker(&pull, api.job.key) || self.has_our_commit(api, &pull).await?) {
+            return Ok(self.pull_request(&pull, None, true));
+        }
+        let address = self.address(&pull);
+        let detail = format!(
+            "{address} is of the branch {branch} but not of this response; close it and remove the branch, then retry"
+        );
+        Err(failed(ErrorType::Conflicting, "BranchTaken", detail))
+    }
+
+    /// People may rewrite a body; the commit stays.
+    async fn has_our_commit(&self, api: &Api<'_>, pull: &wire::Pull) -> Result<bool, ForgeError> {
+        if pull.head.sha.is_empty() {
+            return Ok(false);
+        }
+        let commit = api.commit(&pull.head.sha).await?;
+        Ok(commit.is_some_and(|commit| has_trailers(&commit.commit.message, api.job.key)))
+    }
+
+    /// The forge refused to make the branch: because it exists, or because of the change.
+    pub(super) async fn adopt_branch(
+        &self,
+        api: &Api<'_>,
+        base: &str,
+        refusal: &Reply,
+    ) -> Result<Committed, ForgeError> {
+        let branch = &api.job.intent.branch;
+        if let Some(tip) = api.branch(branch).await? {
+            return self.adopt_tip(api, base, tip).await;
+        }
+        let length = branch.chars().count();
+        if length > LONGEST_BRANCH {
+            let detail = format!(
+                "the branch name {branch} has {length} characters, the forge takes {LONGEST_BRANCH}; shorten branchPrefix of the route or the cluster id{}",
+                refusal.said()
+            );
+            return Err(failed(ErrorType::Permanent, "Rejected", detail));
+        }
+        Err(refusal.error())
+    }
+
+    /// The branch exists: with our commit, without any commit, or with somebody else's.
+    pub(super) async fn adopt_tip(
+        &self,
+        api: &Api<'_>,
+        base: &str,
+        tip: wire::BranchCommit,
+    ) -> Result<Committed, ForgeError> {
+        let branch = &api.job.intent.branch;
+        // Another attempt may have opened it since we looked.
+        if let Some(pull) = api.pull(base, branch).await? {
+            return Ok(Committed::Opened(Box::new(pull)));
+        }
+        if has_trailers(&tip.message, api.job.key) {
+            return self.adopt_commit(api, tip.id).await;
+        }
+        if api
+            .branch(base)
+            .await?
+            .is_some_and(|base| base.id == tip.id)
+        {
+            return self.commit_onto(api, branch).await;
+        }
+        Err(self.branch_taken(
+            api,
+            &format!("its tip {} is no commit of this response", tip.id),
+        ))
+    }
+
+    /// A commit of ours that waits for its pull request.
+    async fn adopt_commit(&self, api: &Api<'_>, sha: String) -> Result<Committed, ForgeError> {
+        for file in &api.job.intent.files {
+            if !is_as_wanted(&file.action, &api.at_path(&file.path, &sha).await?) {
+                let what = format!("its tip {sha} has another {} than this change", file.path);
+                return Err(self.branch_taken(api, &what));
+            }
+        }
+        if self.is_empty(api, &sha).await? {
+            self.take_back(api).await?;
+            return Ok(Committed::Unchanged);
+        }
+        Ok(Committed::Done(sha))
+    }
+
+    /// Somebody made the branch and put nothing on it.
+    async fn commit_onto(&self, api: &Api<'_>, branch: &str) -> Result<Committed, ForgeError> {
+        let deletes = api
+            .job
+            .intent
+            .files
+            .iter()
+            .any(|file| file.action == crate::change::FileAction::Delete);
+        if deletes || !self.has_upload() {
+            return Box::pin(self.commit_exactly(api, branch, None)).await;
+        }
+        let files = uploads(api.job.intent);
+        let reply = api.change_files(branch, None, &files).await?;
+        if !reply.status.is_success() {
+            return Err(reply.error());
+        }
+        self.committed(api, &reply, &files).await
+    }
+
+    fn branch_taken(&self, api: &Api<'_>, why: &str) -> ForgeError {
+        let detail = format!(
+            "the branch {} of {} holds somebody else's work: {why}; remove or rename the branch, then retry",
+            api.job.intent.branch, self.repository
+        );
+        failed(ErrorType::Conflicting, "BranchTaken", detail)
+    }
+}
+
+/// Whether the hidden line of a body is that of this response; its digest may be of an older text of the change.
+fn has_marker(pull: &wire::Pull, key: &ResponseKey) -> bool {
+    let start = format!("<!-- nabu: cluster={} uid={} digest=", key.cluster, key.uid);
+    let body = pull.body.as_deref().unwrap_or_default();
+    body.lines().any(|line| line.trim().starts_with(&start))
+}
+
+/// Whether the last paragraph of a commit message names this response.
+fn has_trailers(message: &str, key: &ResponseKey) -> bool {
+    let message = message.replace("\r\n", "\n");
+    let trailers = message.trim_end().rsplit("\n\n").next().unwrap_or_default();
+    let names = |wanted: String| trailers.lines().any(|line| line.trim_end() == wanted);
+    names(format!("Nabu-Cluster: {}", key.cluster)) && names(format!("Nabu-Response: {}", key.uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(cluster: &str, uid: &str) -> ResponseKey {
+        ResponseKey {
+            cluster: cluster.parse().unwrap(),
+            uid: uid.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn trailers_count_only_at_the_end_and_only_whole() {
+        let ours = "Fix it\n\nBecause.\n\nNabu-Cluster: prod-eu\nNabu-Response: u-1\nNabu-Security-Event: a/b\n";
+        assert!(has_trailers(ours, &key("prod-eu", "u-1")));
+        assert!(has_trailers(
+            &ours.replace('\n', "\r\n"),
+            &key("prod-eu", "u-1")
+        ));
+        assert!(!has_trailers(ours, &key("prod-eu", "u-2")));
+        assert!(!has_trailers(ours, &key("prod-eu", "u")));
+        assert!(!has_trailers(ours, &key("prod", "u-1")));
+        assert!(!has_trailers(
+            &format!("{ours}\nAnother paragraph"),
+            &key("prod-eu", "u-1")
+        ));
+        assert!(!has_trailers("", &key("prod-eu", "u-1")));
+    }
+}

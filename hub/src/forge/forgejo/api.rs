@@ -1,0 +1,259 @@
+//! The REST calls of Forgejo and Gitea, one function each. What the answers mean for a change is decided in [`super`].
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::Method;
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use super::super::http::{Authorization, Call, Http, Reply};
+use super::super::metrics::Operation;
+use super::super::{ForgeError, Job};
+use super::wire;
+use crate::change::{Author, Intent};
+
+/// What one request does to one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FileOperation {
+    /// `upload` (create or update; Gitea from 1.24 on), `create`, `update` or `delete`.
+    pub(super) operation: &'static str,
+    /// The file.
+    pub(super) path: String,
+    /// Its new content; empty for `delete`.
+    pub(super) contents: String,
+}
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum AtPath {
+    /// Nothing.
+    Absent,
+    /// A file. Very large ones come without content.
+    File(Option<Vec<u8>>),
+    /// A folder, a link or a submodule.
+    Other,
+}
+
+/// One repository of a forge, as one job asks it.
+pub(super) struct Api<'a> {
+    pub(super) http: &'a Http,
+    /// `<base URL>/api/v1/`.
+    pub(super) root: &'a Url,
+    pub(super) repository: &'a str,
+    pub(super) job: &'a Job<'a>,
+    pub(super) auth: Authorization,
+}
+
+impl Api<'_> {
+    /// An address below the repository. Each part is one or more segments; a part given with `whole` set is one
+    /// segment, slashes and all.
+    fn url(&self, prefix: &str, parts: &[&str], whole: Option<&str>, rest: &str) -> Url {
+        let mut url = self.root.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().push(prefix);
+            for part in parts {
+                segments.extend(part.split('/'));
+            }
+            segments.extend(whole);
+            segments.extend(rest.split('/').filter(|segment| !segment.is_empty()));
+        }
+        url
+    }
+
+    fn repository_url(&self, part: &str, rest: &str) -> Url {
+        self.url("repos", &[self.repository, part], None, rest)
+    }
+
+    async fn send(
+        &self,
+        operation: Operation,
+        method: Method,
+        url: Url,
+        body: Option<Value>,
+    ) -> Result<Reply, ForgeError> {
+        self.http
+            .send(
+                self.job,
+                &self.auth,
+                Call {
+                    operation,
+                    method,
+                    url,
+                    body,
+                },
+            )
+            .await
+    }
+
+    async fn get(&self, operation: Operation, url: Url) -> Result<Reply, ForgeError> {
+        self.send(operation, Method::GET, url, None).await
+    }
+
+    /// The pull request of a branch of this repository (never of a fork), in whatever state.
+    pub(super) async fn pull(
+        &self,
+        base: &str,
+        head: &str,
+    ) -> Result<Option<wire::Pull>, ForgeError> {
+        let url = self.url("repos", &[self.repository, "pulls"], Some(base), head);
+        self.get(Operation::Lookup, url).await?.found()
+    }
+
+    /// The repository, unless it does not exist for us.
+    pub(super) async fn repository(&self) -> Result<Option<wire::Repository>, ForgeError> {
+        let url = self.url("repos", &[self.repository], None, "");
+        self.get(Operation::Read, url).await?.found()
+    }
+
+    /// The tip of a branch.
+    pub(super) async fn branch(
+        &self,
+        name: &str,
+    ) -> Result<Option<wire::BranchCommit>, ForgeError> {
+        let branch: Option<wire::Branch> = self
+            .get(Operation::Read, self.repository_url("branches", name))
+            .await?
+            .found()?;
+        Ok(branch.map(|branch| branch.commit))
+    }
+
+    /// A commit with the files that it changes.
+    pub(super) async fn commit(&self, sha: &str) -> Result<Option<wire::Commit>, ForgeError> {
+        let mut url = self.repository_url("git/commits", sha);
+        url.set_query(Some("stat=false&verification=false&files=true"));
+        self.get(Operation::Read, url).await?.found()
+    }
+
+    /// What is at a path of a branch or commit.
+    pub(super) async fn at_path(&self, path: &str, git_ref: &str) -> Result<AtPath, ForgeError> {
+        let mut url = self.repository_url("contents", path);
+        url.query_pairs_mut().append_pair("ref", git_ref);
+        let found: Option<Value> = self.get(Operation::Read, url).await?.found()?;
+        let text =
+            |entry: &Value, field| entry.get(field).and_then(Value::as_str).map(str::to_owned);
+        Ok(match found {
+            None => AtPath::Absent,
+            Some(entry) if text(&entry, "type").as_deref() == Some("file") => AtPath::File(
+                text(&entry, "content").and_then(|content| STANDARD.decode(content).ok()),
+            ),
+            Some(_) => AtPath::Other,
+        })
+    }
+
+    /// Commits to `branch`, or to a new branch that starts there. All files or none.
+    pub(super) async fn change_files(
+        &self,
+        branch: &str,
+        new_branch: Option<&str>,
+        files: &[FileOperation],
+    ) -> Result<Reply, ForgeError> {
+        let intent = self.job.intent;
+        let files: Vec<Value> = files
+            .iter()
+            .map(|file| {
+                let content = STANDARD.encode(&file.contents);
+                json!({ "operation": file.operation, "path": file.path, "content": content })
+            })
+            .collect();
+        let mut body = Map::from_iter([
+            ("branch".to_owned(), json!(branch)),
+            ("message".to_owned(), json!(intent.commit_message)),
+            ("files".to_owned(), json!(files)),
+        ]);
+        if let Some(new_branch) = new_branch {
+            body.insert("new_branch".to_owned(), json!(new_branch));
+        }
+        if let Some(Author { name, email }) = &intent.author {
+            let person = json!({ "name": name, "email": email });
+            body.insert("author".to_owned(), person.clone());
+            body.insert("committer".to_owned(), person);
+        }
+        let url = self.url("repos", &[self.repository, "contents"], None, "");
+        self.send(
+            Operation::Commit,
+            Method::POST,
+            url,
+            Some(Value::Object(body)),
+        )
+        .await
+    }
+
+    /// Opens the pull request.
+    pub(super) async fn open(
+        &self,
+        base: &str,
+        labels: &[u64],
+        reviewers: &[String],
+    ) -> Result<Reply, ForgeError> {
+        let Intent {
+            branch,
+            title,
+            body,
+            draft,
+            ..
+        } = self.job.intent;
+        // The forge has no other mark of a draft than this prefix.
+        let title = if *draft {
+            format!("WIP: {title}")
+        } else {
+            title.clone()
+        };
+        let body = json!({
+            "base": base, "head": branch, "title": title, "body": body, "labels": labels, "reviewers": reviewers,
+        });
+        let url = self.url("repos", &[self.repository, "pulls"], None, "");
+        self.send(Operation::Open, Method::POST, url, Some(body))
+            .await
+    }
+
+    /// Removes a branch.
+    pub(super) async fn delete_branch(&self, name: &str) -> Result<Reply, ForgeError> {
+        let url = self.repository_url("branches", name);
+        self.send(Operation::DeleteBranch, Method::DELETE, url, None)
+            .await
+    }
+
+    /// One page of the labels of the repository or, with an owner, of the organisation; none if there is none.
+    pub(super) async fn labels(
+        &self,
+        organisation: Option<&str>,
+        page: u32,
+    ) -> Result<Vec<wire::Label>, ForgeError> {
+        let mut url = match organisation {
+            Some(owner) => self.url("orgs", &[owner, "labels"], None, ""),
+            None => self.url("repos", &[self.repository, "labels"], None, ""),
+        };
+        url.set_query(Some(&format!("limit=50&page={page}")));
+        let reply = self.get(Operation::Label, url).await?;
+        // Labels are an ornament: whoever may not see those of the organisation goes on without.
+        if reply.status.is_client_error() {
+            Ok(Vec::new())
+        } else {
+            reply.json()
+        }
+    }
+
+    /// Makes a label in a quiet colour.
+    pub(super) async fn create_label(&self, name: &str) -> Result<Reply, ForgeError> {
+        let url = self.url("repos", &[self.repository, "labels"], None, "");
+        let body = json!({ "name": name, "color": "#ededed" });
+        self.send(Operation::Label, Method::POST, url, Some(body))
+            .await
+    }
+
+    /// Asks people for a review; the forge takes all of them or none.
+    pub(super) async fn request_reviews(
+        &self,
+        number: u64,
+        reviewers: &[String],
+    ) -> Result<Reply, ForgeError> {
+        let url = self.repository_url("pulls", &format!("{number}/requested_reviewers"));
+        self.send(
+            Operation::Review,
+            Method::POST,
+            url,
+            Some(json!({ "reviewers": reviewers })),
+        )
+        .await
+    }
+}

@@ -1,0 +1,489 @@
+//! Forgejo and Gitea: a change in three requests, and the way back into a change that was interrupted.
+//!
+//! Look the pull request up by base and branch; commit all files to a new branch; open the pull request. Making the
+//! branch is the claim: its name is made of the key, and the forge makes a branch only once, so that two attempts never
+//! make two changes. Whoever finds the branch taken ([`adopt`]) looks at what is on it and goes on from there.
+
+mod adopt;
+mod api;
+mod extras;
+mod wire;
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+use tracing::warn;
+use url::Url;
+
+use self::api::{Api, AtPath, FileOperation};
+use super::http::{Authorization, Http, Reply, failed};
+use super::{Forge, ForgeError, Job, Made, PullRequest, PullRequestState};
+use crate::change::{CredentialRef, FileAction, Intent};
+use crate::credentials::{Credentials, TOKEN_KEYS};
+use crate::response::ErrorType;
+
+/// How long the default branch of a repository is taken as known.
+const REPOSITORY_KEPT: Duration = Duration::from_mins(5);
+
+/// Gitea takes no longer branch names in its API.
+const LONGEST_BRANCH: usize = 100;
+
+/// A repository on a Forgejo or Gitea server.
+#[derive(Debug)]
+pub struct Forgejo {
+    http: Http,
+    root: Url,
+    base_url: String,
+    repository: String,
+    credential: CredentialRef,
+    credentials: Credentials,
+    /// Whether the server knows the operation `upload`: [`UNKNOWN`], [`YES`] or [`NO`].
+    knows_upload: AtomicU8,
+    memory: Mutex<Memory>,
+}
+
+const UNKNOWN: u8 = 0;
+const YES: u8 = 1;
+const NO: u8 = 2;
+
+/// What is known of the repository, for a while.
+#[derive(Debug, Default)]
+struct Memory {
+    default_branch: Option<(String, Instant)>,
+    labels: Option<extras::KnownLabels>,
+}
+
+/// What came of the attempt to commit.
+enum Committed {
+    /// The branch holds the change and nothing else, at this commit.
+    Done(String),
+    /// There was nothing to change.
+    Unchanged,
+    /// Meanwhile, there is a pull request.
+    Opened(Box<wire::Pull>),
+}
+
+impl Forgejo {
+    pub(super) fn new(
+        http: Http,
+        base_url: &str,
+        repository: &str,
+        credential: CredentialRef,
+        credentials: Credentials,
+    ) -> Result<Self, ForgeError> {
+        let invalid = |detail: String| failed(ErrorType::Permanent, "InvalidRoute", detail);
+        let root = Url::parse(base_url)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.username().is_empty())
+            .and_then(|mut url| {
+                url.set_query(None);
+                url.set_fragment(None);
+                url.path_segments_mut().ok()?.pop_if_empty().extend(["api", "v1"]);
+                Some(url)
+            })
+            .ok_or_else(|| {
+                invalid(format!("provider.baseURL of the route to {repository} is no http(s) address without a user"))
+            })?;
+        let part = |part: &str| !part.is_empty() && part != "." && part != "..";
+        if !repository
+            .split_once('/')
+            .is_some_and(|(owner, name)| part(owner) && part(name) && !name.contains('/'))
+        {
+            return Err(invalid(format!(
+                "provider.repository {repository:?} is not of the form owner/name"
+            )));
+        }
+        Ok(Self {
+            http,
+            root,
+            base_url: base_url.trim_end_matches('/').to_owned(),
+            repository: repository.to_owned(),
+            credential,
+            credentials,
+            knows_upload: AtomicU8::new(UNKNOWN),
+            memory: Mutex::default(),
+        })
+    }
+
+    fn owner(&self) -> &str {
+        self.repository.split('/').next().unwrap_or_default()
+    }
+
+    fn has_upload(&self) -> bool {
+        self.knows_upload.load(Ordering::Relaxed) != NO
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The API with the token as it is now.
+    fn api<'a>(&'a self, job: &'a Job<'a>) -> Result<Api<'a>, ForgeError> {
+        let CredentialRef { namespace, name } = &self.credential;
+        let secret = self.credentials.get(&self.credential);
+        let token = secret
+            .as_ref()
+            .and_then(|secret| secret.token())
+            .ok_or_else(|| {
+                let what = if secret.is_some() {
+                    "holds no token"
+                } else {
+                    "does not exist or cannot be read"
+                };
+                let detail = format!(
+                    "the Secret {namespace}/{name} {what}; it needs one of the keys {} for {}",
+                    TOKEN_KEYS.join(", "),
+                    self.http.place()
+                );
+                failed(ErrorType::Unauthorized, "CredentialMissing", detail)
+            })?;
+        let auth = Authorization::new("token", token).ok_or_else(|| {
+            let detail = format!(
+                "the token in the Secret {namespace}/{name} holds characters that no token has"
+            );
+            failed(ErrorType::Unauthorized, "CredentialRejected", detail)
+        })?;
+        Ok(Api {
+            http: &self.http,
+            root: &self.root,
+            repository: &self.repository,
+            job,
+            auth,
+        })
+    }
+
+    /// The base branch of the change; asks for the default branch at most every few minutes.
+    async fn base(&self, api: &Api<'_>) -> Result<String, ForgeError> {
+        if let Some(base) = &api.job.intent.base_branch {
+            return Ok(base.clone());
+        }
+        if let Some((branch, since)) = &self.memory().default_branch {
+            if since.elapsed() < REPOSITORY_KEPT {
+                return Ok(branch.clone());
+            }
+        }
+        let repository = api
+            .repository()
+            .await?
+            .ok_or_else(|| self.repository_not_found())?;
+        if repository.empty {
+            return Err(self.repository_empty());
+        }
+        self.memory().default_branch = Some((repository.default_branch.clone(), Instant::now()));
+        Ok(repository.default_branch)
+    }
+
+    /// Commits the change to a new branch, or finds out what is on the branch already.
+    async fn commit(&self, api: &Api<'_>, base: &str) -> Result<Committed, ForgeError> {
+        let branch = &api.job.intent.branch;
+        if self.has_upload() {
+            let files = uploads(api.job.intent);
+            let reply = api.change_files(base, Some(branch), &files).await?;
+            if reply.status.is_success() {
+                self.knows_upload.store(YES, Ordering::Relaxed);
+                return self.committed(api, &reply, &files).await;
+            }
+            match reply.status.as_u16() {
+                409 | 422 => return self.adopt_branch(api, base, &reply).await,
+                // Without the repository or the base branch all else is vain; else it is a file to be deleted that
+                // is not there.
+                404 => self.explain_missing(api, base).await?,
+                // A server that does not know `upload` says just that something went wrong.
+                400 | 500 if self.knows_upload.load(Ordering::Relaxed) == UNKNOWN => {}
+                _ => return Err(reply.error()),
+            }
+        }
+        self.commit_exactly(api, base, Some(branch)).await
+    }
+
+    /// Commits after a look at each file: costs a request for each, and works on every version.
+    async fn commit_exactly(
+        &self,
+        api: &Api<'_>,
+        base: &str,
+        new_branch: Option<&str>,
+    ) -> Result<Committed, ForgeError> {
+        let mut files = Vec::new();
+        for file in &api.job.intent.files {
+            let now = api.at_path(&file.path, base).await?;
+            files.extend(exact_operation(&file.path, &file.action, &now));
+        }
+        if files.is_empty() {
+            self.explain_missing(api, base).await?;
+            return match new_branch {
+                Some(branch) => self.unchanged(api, base, branch).await,
+                None => Ok(Committed::Unchanged),
+            };
+        }
+        let reply = api.change_files(base, new_branch, &files).await?;
+        match reply.status.as_u16() {
+            200..=299 => {
+                // It failed before, and with the very same files but for the word `upload` it works.
+                if files.len() == api.job.intent.files.len() {
+                    let _ = self.knows_upload.compare_exchange(
+                        UNKNOWN,
+                        NO,
+                        Ordering::Relaxed,
+                        Ordering::Relaxed,
+                    );
+                }
+                self.committed(api, &reply, &files).await
+            }
+            409 | 422 if new_branch.is_some() => self.adopt_branch(api, base, &reply).await,
+            404 => {
+                self.explain_missing(api, base).await?;
+                Err(reply.error())
+            }
+            _ => Err(reply.error()),
+        }
+    }
+
+    /// Nothing is to be written. A branch of ours may still be there, made by an attempt when things were different.
+    async fn unchanged(
+        &self,
+        api: &Api<'_>,
+        base: &str,
+        branch: &str,
+    ) -> Result<Committed, ForgeError> {
+        match api.branch(branch).await? {
+            Some(tip) => self.adopt_tip(api, base, tip).await,
+            None => Ok(Committed::Unchanged),
+        }
+    }
+
+    /// Looks whether a commit that was made changes anything, and takes it back if not.
+    async fn committed(
+        &self,
+        api: &Api<'_>,
+        reply: &Reply,
+        sent: &[FileOperation],
+    ) -> Result<Committed, ForgeError> {
+        let made: wire::FilesChanged = reply.json()?;
+        let sha = made.commit.sha;
+        if made
+            .commit
+            .parents
+            .is_some_and(|parents| parents.is_empty())
+        {
+            return Err(self.repository_empty());
+        }
+        let files = made.files.unwrap_or_default();
+        let touched =
+            |file: &wire::ChangedFile| file.last_commit_sha.as_deref() == Some(sha.as_str());
+        if sent.iter().any(|file| file.operation == "delete") || files.iter().flatten().any(touched)
+        {
+            return Ok(Committed::Done(sha));
+        }
+        if self.is_empty(api, &sha).await? {
+            self.take_back(api).await?;
+            return Ok(Committed::Unchanged);
+        }
+        Ok(Committed::Done(sha))
+    }
+
+    /// Whether a commit changes no file.
+    async fn is_empty(&self, api: &Api<'_>, sha: &str) -> Result<bool, ForgeError> {
+        Ok(api
+            .commit(sha)
+            .await?
+            .is_some_and(|commit| commit.files.is_none_or(|files| files.is_empty())))
+    }
+
+    /// Removes our branch, on which there is nothing but an empty commit of ours.
+    async fn take_back(&self, api: &Api<'_>) -> Result<(), ForgeError> {
+        let reply = api.delete_branch(&api.job.intent.branch).await?;
+        if !reply.status.is_success() {
+            warn!(
+                key = %api.job.key, repository = self.repository, branch = api.job.intent.branch,
+                status = reply.status.as_u16(), "the branch without a change cannot be removed{}", reply.said(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Opens the pull request for a branch that holds the change.
+    async fn open(
+        &self,
+        api: &Api<'_>,
+        base: &str,
+        commit: String,
+    ) -> Result<PullRequest, ForgeError> {
+        let labels = self.label_ids(api).await?;
+        let reviewers = &api.job.intent.reviewers;
+        let mut reply = api.open(base, &labels, reviewers).await?;
+        if reply.status.as_u16() == 409 {
+            let pull = api
+                .pull(base, &api.job.intent.branch)
+                .await?
+                .ok_or_else(|| reply.error())?;
+            return self.adopt_pull(api, pull).await;
+        }
+        let mut pull = None;
+        if !reply.status.is_success() && !reviewers.is_empty() {
+            // One reviewer who may not review is enough for a refusal, and some servers find out only when the pull
+            // request is there.
+            pull = api.pull(base, &api.job.intent.branch).await?;
+            if pull.is_none() {
+                reply = api.open(base, &labels, &[]).await?;
+            }
+        }
+        let pull = match pull {
+            Some(pull) => pull,
+            None if reply.status.as_u16() == 404 => {
+                self.explain_missing(api, base).await?;
+                return Err(reply.error());
+            }
+            None => reply.json()?,
+        };
+        extras::request_missing_reviews(api, &pull).await?;
+        Ok(self.pull_request(&pull, Some(commit), false))
+    }
+
+    fn pull_request(
+        &self,
+        pull: &wire::Pull,
+        commit: Option<String>,
+        adopted: bool,
+    ) -> PullRequest {
+        let state = match (pull.merged, pull.state.as_str()) {
+            (true, _) => PullRequestState::Merged,
+            (false, "closed") => PullRequestState::Closed,
+            (false, _) => PullRequestState::Open,
+        };
+        let commit = commit
+            .or_else(|| Some(pull.head.sha.clone()))
+            .filter(|sha| !sha.is_empty());
+        PullRequest {
+            url: self.address(pull),
+            commit,
+            state,
+            adopted,
+        }
+    }
+
+    /// The address for people. What a forge says is believed only as far as it is a web address.
+    fn address(&self, pull: &wire::Pull) -> String {
+        Url::parse(&pull.html_url)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.username().is_empty())
+            .map_or_else(
+                || {
+                    format!(
+                        "{}/{}/pulls/{}",
+                        self.base_url, self.repository, pull.number
+                    )
+                },
+                String::from,
+            )
+    }
+
+    /// After a 404: an error if repository or base branch are missing.
+    async fn explain_missing(&self, api: &Api<'_>, base: &str) -> Result<(), ForgeError> {
+        if api.branch(base).await?.is_some() {
+            return Ok(());
+        }
+        self.memory().default_branch = None;
+        let repository = api
+            .repository()
+            .await?
+            .ok_or_else(|| self.repository_not_found())?;
+        if repository.empty {
+            return Err(self.repository_empty());
+        }
+        let detail = format!(
+            "{} has no branch {base:?}; correct provider.baseBranch of the route (the default branch is {:?})",
+            self.http.place(),
+            repository.default_branch
+        );
+        Err(failed(ErrorType::Permanent, "BaseBranchNotFound", detail))
+    }
+
+    fn repository_not_found(&self) -> ForgeError {
+        let detail = format!(
+            "there is no repository {}, or the token of the Secret {}/{} has no access to it (the forge says the same of both)",
+            self.http.place(),
+            self.credential.namespace,
+            self.credential.name
+        );
+        failed(ErrorType::Permanent, "RepositoryNotFound", detail)
+    }
+
+    fn repository_empty(&self) -> ForgeError {
+        let detail = format!(
+            "{} has no commit yet; make a first one on its base branch",
+            self.http.place()
+        );
+        failed(ErrorType::Permanent, "RepositoryEmpty", detail)
+    }
+}
+
+#[async_trait]
+impl Forge for Forgejo {
+    async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
+        let api = self.api(job)?;
+        let base = self.base(&api).await?;
+        if let Some(pull) = api.pull(&base, &job.intent.branch).await? {
+            return Ok(Made::PullRequest(self.adopt_pull(&api, pull).await?));
+        }
+        match self.commit(&api, &base).await? {
+            Committed::Done(sha) => Ok(Made::PullRequest(self.open(&api, &base, sha).await?)),
+            Committed::Opened(pull) => Ok(Made::PullRequest(self.adopt_pull(&api, *pull).await?)),
+            Committed::Unchanged => Ok(Made::NoActionNeeded {
+                detail: format!(
+                    "{base} of {} already has every file as wanted",
+                    self.repository
+                ),
+            }),
+        }
+    }
+}
+
+/// The operations that need no look at the files. Deleting what is not there fails as a whole.
+fn uploads(intent: &Intent) -> Vec<FileOperation> {
+    let operation = |action: &FileAction| match action {
+        FileAction::Write { contents } => ("upload", contents.clone()),
+        FileAction::Delete => ("delete", String::new()),
+    };
+    let files = intent.files.iter();
+    files
+        .map(|file| {
+            let (operation, contents) = operation(&file.action);
+            FileOperation {
+                operation,
+                path: file.path.clone(),
+                contents,
+            }
+        })
+        .collect()
+}
+
+/// What is to be done to a file that is in this state; nothing if it is as wanted.
+fn exact_operation(path: &str, action: &FileAction, now: &AtPath) -> Option<FileOperation> {
+    if is_as_wanted(action, now) {
+        return None;
+    }
+    let (operation, contents) = match (action, now) {
+        (FileAction::Write { contents }, AtPath::Absent) => ("create", contents.clone()),
+        (FileAction::Write { contents }, _) => ("update", contents.clone()),
+        (FileAction::Delete, _) => ("delete", String::new()),
+    };
+    Some(FileOperation {
+        operation,
+        path: path.to_owned(),
+        contents,
+    })
+}
+
+/// Whether a file is as the change wants it.
+fn is_as_wanted(action: &FileAction, now: &AtPath) -> bool {
+    match (action, now) {
+        (FileAction::Write { contents }, AtPath::File(Some(bytes))) => {
+            contents.as_bytes() == bytes.as_slice()
+        }
+        (FileAction::Delete, AtPath::Absent) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,98 @@
+//! What Forgejo and Gitea send: only the fields that are looked at.
+
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Pull {
+    pub(super) number: u64,
+    pub(super) state: String,
+    #[serde(default)]
+    pub(super) merged: bool,
+    #[serde(default)]
+    pub(super) html_url: String,
+    #[serde(default)]
+    pub(super) body: Option<String>,
+    pub(super) base: PullSide,
+    pub(super) head: PullSide,
+    #[serde(default)]
+    pub(super) requested_reviewers: Option<Vec<User>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct PullSide {
+    #[serde(default)]
+    pub(super) sha: String,
+    /// The branch; empty for a pull request that was pushed without one (`refs/for/…`).
+    #[serde(default)]
+    pub(super) label: String,
+    #[serde(default)]
+    pub(super) repo_id: i64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct User {
+    pub(super) login: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Repository {
+    pub(super) default_branch: String,
+    #[serde(default)]
+    pub(super) empty: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Branch {
+    pub(super) commit: BranchCommit,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct BranchCommit {
+    pub(super) id: String,
+    #[serde(default)]
+    pub(super) message: String,
+}
+
+/// A commit as `git/commits` gives it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Commit {
+    pub(super) commit: CommitText,
+    #[serde(default)]
+    pub(super) files: Option<Vec<CommitFile>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct CommitText {
+    #[serde(default)]
+    pub(super) message: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct CommitFile {}
+
+/// The answer to a commit.
+#[derive(Debug, Deserialize)]
+pub(super) struct FilesChanged {
+    pub(super) commit: NewCommit,
+    #[serde(default)]
+    pub(super) files: Option<Vec<Option<ChangedFile>>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct NewCommit {
+    pub(super) sha: String,
+    #[serde(default)]
+    pub(super) parents: Option<Vec<serde::de::IgnoredAny>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ChangedFile {
+    #[serde(default)]
+    pub(super) last_commit_sha: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Label {
+    pub(super) id: u64,
+    pub(super) name: String,
+}

@@ -1,0 +1,552 @@
+//! One request to a forge over HTTP, and what its failure means.
+//!
+//! A credential goes to the configured host only (no redirects), an answer is bounded in time and size, and nothing is
+//! ever sent twice. Answers that mean the same on every forge become a [`ForgeError`] here; the rest is a [`Reply`] for
+//! the forge that asked.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, DATE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
+use http::{Method, StatusCode};
+use jiff::fmt::rfc2822;
+use reqwest::redirect::Policy;
+use secrecy::SecretString;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::Instant;
+use url::Url;
+
+use super::metrics::{ForgeMetrics, Operation};
+use super::text::{error_message, one_line};
+use super::{ForgeError, Job};
+use crate::change::ProviderKind;
+use crate::response::{ErrorType, ResponseError};
+
+/// Longer answers are not read.
+const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
+
+/// The wait for a limit that names no time.
+const DEFAULT_WAIT: Duration = Duration::from_mins(1);
+
+/// The longest wait that a forge can ask for.
+const MAX_WAIT: Duration = Duration::from_hours(1);
+
+/// How long a request may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For the connection with its TLS handshake.
+    pub connect: Duration,
+    /// For everything, to the last byte of the answer.
+    pub total: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            total: Duration::from_secs(20),
+        }
+    }
+}
+
+/// One client for each forge, by base URL and trusted certificates, so that routes share connections.
+#[derive(Debug)]
+pub(super) struct HttpClients {
+    timeouts: Timeouts,
+    clients: Mutex<HashMap<(String, Option<String>), reqwest::Client>>,
+}
+
+impl HttpClients {
+    pub(super) fn new(timeouts: Timeouts) -> Self {
+        Self {
+            timeouts,
+            clients: Mutex::default(),
+        }
+    }
+
+    /// The client of a forge; an error if the certificates are unusable.
+    pub(super) fn get(
+        &self,
+        base_url: &str,
+        ca_bundle: Option<&str>,
+    ) -> Result<reqwest::Client, ForgeError> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (base_url.to_owned(), ca_bundle.map(str::to_owned));
+        if let Some(client) = clients.get(&key) {
+            return Ok(client.clone());
+        }
+        let client = self.build(ca_bundle)?;
+        clients.insert(key, client.clone());
+        Ok(client)
+    }
+
+    fn build(&self, ca_bundle: Option<&str>) -> Result<reqwest::Client, ForgeError> {
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("nabu-hub/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(self.timeouts.connect)
+            .timeout(self.timeouts.total)
+            .redirect(Policy::none())
+            .referer(false)
+            .retry(reqwest::retry::never());
+        if let Some(pem) = ca_bundle {
+            let unusable = |detail: String| {
+                failed(
+                    ErrorType::Permanent,
+                    "InvalidRoute",
+                    format!("provider.caBundle is unusable: {detail}; give certificates in PEM"),
+                )
+            };
+            let roots = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
+                .map_err(|e| unusable(cause(&e)))?;
+            if roots.is_empty() {
+                return Err(unusable("it holds no certificate".to_owned()));
+            }
+            builder = builder.tls_certs_merge(roots);
+        }
+        builder.build().map_err(|error| {
+            let detail = format!(
+                "no HTTP client can be made for the route: {}",
+                cause(&error)
+            );
+            failed(ErrorType::Permanent, "InvalidRoute", detail)
+        })
+    }
+}
+
+/// How a request proves who sends it.
+pub(super) struct Authorization {
+    header: HeaderValue,
+    token: SecretString,
+}
+
+impl Authorization {
+    /// `Authorization: <scheme> <token>`; `None` if the token cannot stand in a header.
+    pub(super) fn new(scheme: &str, token: &SecretString) -> Option<Self> {
+        use secrecy::ExposeSecret as _;
+
+        let mut header =
+            HeaderValue::from_str(&format!("{scheme} {}", token.expose_secret())).ok()?;
+        header.set_sensitive(true);
+        Some(Self {
+            header,
+            token: token.clone(),
+        })
+    }
+}
+
+/// A request without its credential.
+pub(super) struct Call {
+    /// What it is for.
+    pub(super) operation: Operation,
+    /// GET, POST, ….
+    pub(super) method: Method,
+    /// Where it goes.
+    pub(super) url: Url,
+    /// The JSON that it carries.
+    pub(super) body: Option<Value>,
+}
+
+/// The way to one repository of a forge.
+#[derive(Debug)]
+pub(super) struct Http {
+    client: reqwest::Client,
+    kind: ProviderKind,
+    place: String,
+    metrics: ForgeMetrics,
+}
+
+impl Http {
+    pub(super) fn new(
+        client: reqwest::Client,
+        kind: ProviderKind,
+        repository: &str,
+        base_url: &str,
+        metrics: ForgeMetrics,
+    ) -> Self {
+        Self {
+            client,
+            kind,
+            place: format!("{repository} at {base_url}"),
+            metrics,
+        }
+    }
+
+    /// The repository and its forge, for texts.
+    pub(super) fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Sends a request once. An answer that says nothing about the forge as a whole, the credential as a whole or a
+    /// limit is a [`Reply`], whatever its status.
+    pub(super) async fn send(
+        &self,
+        job: &Job<'_>,
+        auth: &Authorization,
+        call: Call,
+    ) -> Result<Reply, ForgeError> {
+        job.count_request();
+        let operation = call.operation;
+        let begun = Instant::now();
+        let answer = self.exchange(auth, call).await;
+        let (result, answer) = match answer {
+            Ok(answer) => (status_label(answer.status), self.judge(answer)),
+            Err(error) => (transport_label(&error), Err(error)),
+        };
+        self.metrics
+            .record(self.kind, operation, result, begun.elapsed());
+        answer
+    }
+
+    async fn exchange(&self, auth: &Authorization, call: Call) -> Result<Answer, ForgeError> {
+        let mut request = self
+            .client
+            .request(call.method, call.url)
+            .header(AUTHORIZATION, auth.header.clone());
+        if let Some(body) = &call.body {
+            request = request.json(body);
+        }
+        let mut response = request
+            .send()
+            .await
+            .map_err(|error| self.transport(&error))?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let mut body = Vec::new();
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| self.transport(&error))?
+        {
+            if body.len() + chunk.len() > MAX_BODY_BYTES {
+                let detail = format!(
+                    "{} answered with more than {MAX_BODY_BYTES} bytes",
+                    self.place
+                );
+                return Err(failed(ErrorType::Transient, "ForgeError", detail));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        let message = if status.is_success() {
+            String::new()
+        } else {
+            error_message(&body, &auth.token)
+        };
+        Ok(Answer {
+            status,
+            headers,
+            body,
+            message,
+        })
+    }
+
+    /// What a request that got no answer means.
+    fn transport(&self, error: &reqwest::Error) -> ForgeError {
+        let (place, cause) = (&self.place, cause(error));
+        if error.is_connect() {
+            ForgeError::Unavailable {
+                detail: format!("cannot connect to the forge of {place}: {cause}"),
+            }
+        } else if error.is_timeout() {
+            let detail = format!(
+                "no answer in time from the forge of {place}; whatever it did is looked up first"
+            );
+            failed(ErrorType::Transient, "Timeout", detail)
+        } else if error.is_builder() {
+            failed(
+                ErrorType::Permanent,
+                "InvalidRoute",
+                format!("no request can be made for {place}: {cause}"),
+            )
+        } else {
+            let detail = format!("the connection to the forge of {place} broke: {cause}");
+            failed(ErrorType::Transient, "ConnectionLost", detail)
+        }
+    }
+
+    fn judge(&self, answer: Answer) -> Result<Reply, ForgeError> {
+        let Answer {
+            status,
+            headers,
+            body,
+            message,
+        } = answer;
+        let place = &self.place;
+        let said = said(&message);
+        let limited = status == StatusCode::TOO_MANY_REQUESTS || is_limit(status, &headers);
+        if limited {
+            let detail = format!("the forge of {place} limits our requests{said}");
+            return Err(ForgeError::RateLimited {
+                retry_after: retry_after(&headers),
+                detail,
+            });
+        }
+        match status.as_u16() {
+            401 => {
+                let detail = format!(
+                    "the forge of {place} rejects the token{said}; is it expired or revoked?"
+                );
+                Err(failed(
+                    ErrorType::Unauthorized,
+                    "CredentialRejected",
+                    detail,
+                ))
+            }
+            502..=504 => Err(ForgeError::Unavailable {
+                detail: format!("the forge of {place} answers {status}{said}"),
+            }),
+            300..=399 => {
+                let to = headers
+                    .get(LOCATION)
+                    .and_then(|to| to.to_str().ok())
+                    .map(one_line)
+                    .unwrap_or_default();
+                let detail = format!(
+                    "{place} has moved to {to:?}; correct baseURL or repository in the route"
+                );
+                Err(failed(ErrorType::Permanent, "Moved", detail))
+            }
+            _ => Ok(Reply {
+                status,
+                body,
+                message,
+                place: place.clone(),
+            }),
+        }
+    }
+}
+
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Vec<u8>,
+    message: String,
+}
+
+/// An answer for the forge that asked.
+#[derive(Debug)]
+pub(super) struct Reply {
+    /// The HTTP status.
+    pub(super) status: StatusCode,
+    body: Vec<u8>,
+    message: String,
+    place: String,
+}
+
+impl Reply {
+    /// Reads the JSON of a success; any other status is its error.
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, ForgeError> {
+        if !self.status.is_success() {
+            return Err(self.error());
+        }
+        serde_json::from_slice(&self.body).map_err(|error| {
+            let detail = format!(
+                "the forge of {} gave an answer that cannot be read ({}); is baseURL the address of the forge?",
+                self.place,
+                one_line(&error.to_string())
+            );
+            failed(ErrorType::Transient, "ForgeError", detail)
+        })
+    }
+
+    /// Like [`Reply::json`], and `None` for what is not there.
+    pub(super) fn found<T: DeserializeOwned>(&self) -> Result<Option<T>, ForgeError> {
+        if self.status == StatusCode::NOT_FOUND {
+            Ok(None)
+        } else {
+            self.json().map(Some)
+        }
+    }
+
+    /// What the forge said, as the end of a sentence: empty, or ` ("…")`.
+    pub(super) fn said(&self) -> String {
+        said(&self.message)
+    }
+
+    /// What this status means when nobody knows better.
+    pub(super) fn error(&self) -> ForgeError {
+        let (place, status, said) = (&self.place, self.status, self.said());
+        let (kind, reason, detail) = match status.as_u16() {
+            403 => (
+                ErrorType::Unauthorized,
+                "PermissionDenied",
+                format!(
+                    "the token may not do this in {place}{said}; give it write access to code and pull requests"
+                ),
+            ),
+            404 => (
+                ErrorType::Permanent,
+                "NotFound",
+                format!(
+                    "the forge does not find what belongs to {place}{said}; are pull requests enabled there?"
+                ),
+            ),
+            409 => (
+                ErrorType::Conflicting,
+                "Conflict",
+                format!("somebody else's work is in the way in {place}{said}"),
+            ),
+            423 => (
+                ErrorType::Permanent,
+                "RepositoryArchived",
+                format!("{place} is locked{said}; unarchive it or change the route"),
+            ),
+            500..=599 => (
+                ErrorType::Transient,
+                "ForgeError",
+                format!("the forge of {place} answers {status}{said}"),
+            ),
+            _ => (
+                ErrorType::Permanent,
+                "Rejected",
+                format!("the forge of {place} rejects the change with {status}{said}"),
+            ),
+        };
+        failed(kind, reason, detail)
+    }
+}
+
+/// A failure that counts as an attempt.
+pub(super) fn failed(kind: ErrorType, reason: &str, detail: impl Into<String>) -> ForgeError {
+    ForgeError::Failed(ResponseError::new(kind, reason, detail))
+}
+
+fn said(message: &str) -> String {
+    if message.is_empty() {
+        String::new()
+    } else {
+        format!(" ({message:?})")
+    }
+}
+
+/// The innermost cause, which is the one that helps; the outer ones only retell the address.
+fn cause(error: &reqwest::Error) -> String {
+    let mut innermost: &dyn std::error::Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    one_line(&innermost.to_string())
+}
+
+/// Some forges and proxies say 403 for a limit, and mark it by headers.
+fn is_limit(status: StatusCode, headers: &HeaderMap) -> bool {
+    let none_left = headers
+        .get("x-ratelimit-remaining")
+        .is_some_and(|left| left.as_bytes() == b"0");
+    status == StatusCode::FORBIDDEN && (headers.contains_key(RETRY_AFTER) || none_left)
+}
+
+/// `Retry-After` in seconds or as a date; a date is measured against the forge's own clock.
+fn retry_after(headers: &HeaderMap) -> Duration {
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|value: &HeaderValue| value.to_str().ok())
+    };
+    let date = |text: &str| rfc2822::parse(text).ok().map(|zoned| zoned.timestamp());
+    let Some(after) = text(RETRY_AFTER) else {
+        return DEFAULT_WAIT;
+    };
+    let wait = after
+        .trim()
+        .parse()
+        .ok()
+        .map(Duration::from_secs)
+        .or_else(|| {
+            let (until, now) = (date(after)?, date(text(DATE)?)?);
+            until.duration_since(now).try_into().ok()
+        });
+    wait.unwrap_or(DEFAULT_WAIT)
+        .clamp(Duration::from_secs(1), MAX_WAIT)
+}
+
+const fn status_label(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        200..=299 => "ok",
+        401 => "unauthorized",
+        403 => "denied",
+        404 => "not_found",
+        409 => "conflict",
+        429 => "rate_limited",
+        502..=504 => "unavailable",
+        500..=599 => "forge_error",
+        _ => "rejected",
+    }
+}
+
+fn transport_label(error: &ForgeError) -> &'static str {
+    match error {
+        ForgeError::Failed(error) if error.reason == "Timeout" => "timeout",
+        ForgeError::Failed(_) => "broken",
+        ForgeError::Unavailable { .. } | ForgeError::RateLimited { .. } => "unavailable",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| {
+                (
+                    http::HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_wait_is_taken_from_seconds_or_a_date_and_bounded() {
+        let date = ("date", "Wed, 21 Oct 2015 07:28:00 GMT");
+        for (pairs, seconds) in [
+            (vec![], 60),
+            (vec![("retry-after", "7")], 7),
+            (vec![("retry-after", "0")], 1),
+            (vec![("retry-after", "999999")], 3600),
+            (vec![("retry-after", "soon")], 60),
+            (
+                vec![("retry-after", "Wed, 21 Oct 2015 07:28:30 GMT"), date],
+                30,
+            ),
+            (
+                vec![("retry-after", "Wed, 21 Oct 2015 07:27:00 GMT"), date],
+                60,
+            ),
+            (vec![("retry-after", "Wed, 21 Oct 2015 07:28:30 GMT")], 60),
+        ] {
+            assert_eq!(
+                retry_after(&headers(&pairs)).as_secs(),
+                seconds,
+                "{pairs:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_403_is_a_limit_only_if_its_headers_say_so() {
+        assert!(is_limit(
+            StatusCode::FORBIDDEN,
+            &headers(&[("retry-after", "1")])
+        ));
+        assert!(is_limit(
+            StatusCode::FORBIDDEN,
+            &headers(&[("x-ratelimit-remaining", "0")])
+        ));
+        assert!(!is_limit(
+            StatusCode::FORBIDDEN,
+            &headers(&[("x-ratelimit-remaining", "5")])
+        ));
+        assert!(!is_limit(StatusCode::OK, &headers(&[("retry-after", "1")])));
+    }
+
+    #[test]
+    fn a_token_does_not_show_in_debug_output() {
+        let token = SecretString::from("s3cret");
+        let auth = Authorization::new("token", &token).unwrap();
+        assert!(!format!("{:?}", auth.header).contains("s3cret"));
+        assert!(Authorization::new("token", &SecretString::from("a\nb")).is_none());
+    }
+}

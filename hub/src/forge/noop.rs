@@ -1,0 +1,25 @@
+//! The forge that calls nobody: says which pull request there would be, at an address that cannot exist.
+
+use async_trait::async_trait;
+
+use super::{Forge, ForgeError, Job, Made, PullRequest, PullRequestState};
+
+/// Names the would-be pull request; the same for the same key and target, for ever.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Noop;
+
+#[async_trait]
+impl Forge for Noop {
+    async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
+        let url = format!(
+            "https://noop.invalid/{}/pulls/{}/{}",
+            job.intent.target.repository, job.key.cluster, job.key.uid
+        );
+        Ok(Made::PullRequest(PullRequest {
+            url,
+            commit: None,
+            state: PullRequestState::Open,
+            adopted: false,
+        }))
+    }
+}

@@ -1,0 +1,221 @@
+//! The forge of a target: made once, then shared, so that connections and what is known of a repository are kept.
+//!
+//! No credential is kept here: a forge reads its token from [`Credentials`] at each attempt.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::forgejo::Forgejo;
+use super::http::{Http, HttpClients, Timeouts};
+use super::metrics::ForgeMetrics;
+use super::noop::Noop;
+use super::{Forge, ForgeError};
+use crate::change::{ForgeTarget, ProviderKind};
+use crate::credentials::Credentials;
+use crate::response::{ErrorType, ResponseError};
+
+/// All forges of a hub; clones share them.
+#[derive(Clone)]
+pub struct Forges {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    credentials: Credentials,
+    metrics: ForgeMetrics,
+    clients: HttpClients,
+    forges: Mutex<HashMap<ForgeTarget, Arc<dyn Forge>>>,
+}
+
+impl std::fmt::Debug for Forges {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Forges").finish_non_exhaustive()
+    }
+}
+
+impl Forges {
+    /// Forges with the usual timeouts.
+    pub fn new(credentials: Credentials, metrics: ForgeMetrics) -> Self {
+        Self::with_timeouts(credentials, metrics, Timeouts::default())
+    }
+
+    /// Forges with timeouts of the caller's.
+    pub fn with_timeouts(
+        credentials: Credentials,
+        metrics: ForgeMetrics,
+        timeouts: Timeouts,
+    ) -> Self {
+        let clients = HttpClients::new(timeouts);
+        Self {
+            inner: Arc::new(Inner {
+                credentials,
+                metrics,
+                clients,
+                forges: Mutex::default(),
+            }),
+        }
+    }
+
+    /// The forge of a target. Fails if no forge can serve it; whether it works shows only when it is asked.
+    pub fn get(&self, target: &ForgeTarget) -> Result<Arc<dyn Forge>, ForgeError> {
+        let mut forges = self
+            .inner
+            .forges
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(forge) = forges.get(target) {
+            return Ok(Arc::clone(forge));
+        }
+        let forge = self.inner.make(target)?;
+        forges.insert(target.clone(), Arc::clone(&forge));
+        Ok(forge)
+    }
+}
+
+impl Inner {
+    fn make(&self, target: &ForgeTarget) -> Result<Arc<dyn Forge>, ForgeError> {
+        match target.kind {
+            ProviderKind::Noop => Ok(Arc::new(Noop)),
+            ProviderKind::ForgejoToken => self.forgejo(target),
+            ProviderKind::GithubApp | ProviderKind::GithubToken | ProviderKind::GitlabToken => {
+                Err(permanent(
+                    "ProviderNotServed",
+                    format!(
+                        "provider.kind is {}; this version of nabu-hub serves forgejo-token and noop",
+                        target.kind
+                    ),
+                ))
+            }
+        }
+    }
+
+    fn forgejo(&self, target: &ForgeTarget) -> Result<Arc<dyn Forge>, ForgeError> {
+        let invalid = |detail: String| permanent("InvalidRoute", detail);
+        let Some(base_url) = target.base_url.as_deref() else {
+            return Err(invalid(format!(
+                "the route to {} has no provider.baseURL; forgejo-token needs the address of the forge",
+                target.repository
+            )));
+        };
+        let Some(credential) = target.credential.clone() else {
+            return Err(invalid(format!(
+                "the route to {} names no Secret; set provider.credentialsRef",
+                target.repository
+            )));
+        };
+        let client = self.clients.get(base_url, target.ca_bundle.as_deref())?;
+        let http = Http::new(
+            client,
+            target.kind,
+            &target.repository,
+            base_url,
+            self.metrics.clone(),
+        );
+        let forge = Forgejo::new(
+            http,
+            base_url,
+            &target.repository,
+            credential,
+            self.credentials.clone(),
+        )?;
+        Ok(Arc::new(forge))
+    }
+}
+
+fn permanent(reason: &str, detail: String) -> ForgeError {
+    ForgeError::Failed(ResponseError::new(ErrorType::Permanent, reason, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    fn forges() -> Forges {
+        nabu_common::tls::install_crypto_provider();
+        Forges::new(
+            Credentials::default(),
+            ForgeMetrics::register(&mut Registry::default()),
+        )
+    }
+
+    fn target(kind: ProviderKind) -> ForgeTarget {
+        ForgeTarget {
+            kind,
+            base_url: None,
+            repository: "o/r".to_owned(),
+            credential: None,
+            installation_id: None,
+            ca_bundle: None,
+        }
+    }
+
+    fn reason(result: Result<Arc<dyn Forge>, ForgeError>) -> String {
+        match result {
+            Err(ForgeError::Failed(error)) => error.reason,
+            Err(other) => other.to_string(),
+            Ok(_) => "a forge".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_target_always_gets_the_same_forge() {
+        let forges = forges();
+        let first = forges.get(&target(ProviderKind::Noop)).unwrap();
+        assert!(Arc::ptr_eq(
+            &first,
+            &forges.get(&target(ProviderKind::Noop)).unwrap()
+        ));
+        let other = ForgeTarget {
+            repository: "o/other".to_owned(),
+            ..target(ProviderKind::Noop)
+        };
+        assert!(!Arc::ptr_eq(&first, &forges.get(&other).unwrap()));
+    }
+
+    #[test]
+    fn a_provider_that_is_not_served_yet_is_named() {
+        for kind in [
+            ProviderKind::GithubApp,
+            ProviderKind::GithubToken,
+            ProviderKind::GitlabToken,
+        ] {
+            assert_eq!(reason(forges().get(&target(kind))), "ProviderNotServed");
+        }
+    }
+
+    #[test]
+    fn a_forgejo_route_needs_an_address_a_secret_and_a_repository() {
+        use crate::change::CredentialRef;
+
+        let forges = forges();
+        let mut target = target(ProviderKind::ForgejoToken);
+        assert_eq!(reason(forges.get(&target)), "InvalidRoute");
+        target.base_url = Some("https://forge.example".to_owned());
+        assert_eq!(reason(forges.get(&target)), "InvalidRoute");
+        target.credential = Some(CredentialRef {
+            namespace: "n".to_owned(),
+            name: "s".to_owned(),
+        });
+        assert_eq!(reason(forges.get(&target)), "a forge");
+        for (base_url, repository, ca) in [
+            ("ftp://forge.example", "o/r", None),
+            ("forge.example", "o/r", None),
+            ("https://forge.example", "r", None),
+            ("https://forge.example", "o/r/x", None),
+            ("https://forge.example", "o/..", None),
+            ("https://user:word@forge.example", "o/r", None),
+            ("https://forge.example", "o/r", Some("no PEM")),
+        ] {
+            target.base_url = Some(base_url.to_owned());
+            target.repository = repository.to_owned();
+            target.ca_bundle = ca.map(str::to_owned);
+            assert_eq!(
+                reason(forges.get(&target)),
+                "InvalidRoute",
+                "{base_url} {repository}"
+            );
+        }
+    }
+}
