@@ -44,8 +44,15 @@ impl Announcer {
     /// Starts publishing, until `shutdown`.
     pub fn start(client: Client, metrics: Arc<Metrics>, shutdown: CancellationToken) -> Self {
         let (queue, transitions) = mpsc::channel(QUEUE);
-        let announcer = Self { queue, metrics: Arc::clone(&metrics) };
-        tokio::spawn(async move { shutdown.run_until_cancelled(publish(client, metrics, transitions)).await });
+        let announcer = Self {
+            queue,
+            metrics: Arc::clone(&metrics),
+        };
+        tokio::spawn(async move {
+            shutdown
+                .run_until_cancelled(publish(client, metrics, transitions))
+                .await
+        });
         announcer
     }
 
@@ -66,7 +73,11 @@ impl Announcer {
     }
 }
 
-async fn publish(client: Client, metrics: Arc<Metrics>, mut transitions: mpsc::Receiver<Transition>) {
+async fn publish(
+    client: Client,
+    metrics: Arc<Metrics>,
+    mut transitions: mpsc::Receiver<Transition>,
+) {
     let mut recent = VecDeque::with_capacity(REMEMBERED);
     while let Some(transition) = transitions.recv().await {
         let key = (transition.uid.clone(), transition.phase);
@@ -80,9 +91,16 @@ async fn publish(client: Client, metrics: Arc<Metrics>, mut transitions: mpsc::R
         // A recorder keeps each Event for six minutes to count repetitions. Ours have none, and would cost megabytes in
         // a storm: so each gets a recorder of its own.
         let recorder = Recorder::new(client.clone(), Reporter::from("nabu-agent"));
-        if let Err(error) = recorder.publish(&event(&transition), &reference(&transition)).await {
+        if let Err(error) = recorder
+            .publish(&event(&transition), &reference(&transition))
+            .await
+        {
             metrics.events_dropped.inc();
-            tracing::debug!(name = transition.name, error = crate::status::chain(&error), "left out a Kubernetes Event");
+            tracing::debug!(
+                name = transition.name,
+                error = crate::status::chain(&error),
+                "left out a Kubernetes Event"
+            );
         }
     }
 }
@@ -90,7 +108,11 @@ async fn publish(client: Client, metrics: Arc<Metrics>, mut transitions: mpsc::R
 fn event(transition: &Transition) -> Event {
     let normal = transition.phase == Phase::Succeeded;
     Event {
-        type_: if normal { EventType::Normal } else { EventType::Warning },
+        type_: if normal {
+            EventType::Normal
+        } else {
+            EventType::Warning
+        },
         reason: transition.phase.as_str().to_owned(),
         note: (!transition.note.is_empty()).then(|| transition.note.clone()),
         action: "GitOpsChange".to_owned(),
@@ -124,7 +146,12 @@ mod tests {
 
     #[test]
     fn success_is_normal_and_any_other_end_a_warning() {
-        let ended = |phase| Transition { uid: "a".parse().unwrap(), name: "a".to_owned(), phase, note: "n".to_owned() };
+        let ended = |phase| Transition {
+            uid: "a".parse().unwrap(),
+            name: "a".to_owned(),
+            phase,
+            note: "n".to_owned(),
+        };
         assert_eq!(event(&ended(Phase::Succeeded)).type_, EventType::Normal);
         assert_eq!(event(&ended(Phase::Failed)).type_, EventType::Warning);
         assert_eq!(event(&ended(Phase::Cancelled)).reason, "Cancelled");

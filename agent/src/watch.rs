@@ -1,4 +1,4 @@
-//! Owns the watch on EventResponses: one stream of what appears, changes and goes, that survives every failure.
+//! Owns the watch on `EventResponses`: one stream of what appears, changes and goes, that survives every failure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,29 +19,42 @@ use crate::session::Backoff;
 const PAGE: u32 = 100;
 
 /// What the API server says, for ever: failures are logged, counted and retried.
-pub fn events(client: Client, metrics: Arc<Metrics>, check: Check) -> impl Stream<Item = watcher::Event<Watched>> + Send {
-    let backoff = WatchBackoff(Backoff::new(Duration::from_millis(200), Duration::from_secs(10)));
+pub fn events(
+    client: Client,
+    metrics: Arc<Metrics>,
+    check: Check,
+) -> impl Stream<Item = watcher::Event<Watched>> + Send {
+    let backoff = WatchBackoff(Backoff::new(
+        Duration::from_millis(200),
+        Duration::from_secs(10),
+    ));
     let config = watcher::Config::default().page_size(PAGE);
-    watch_objects(Api::<Watched>::all(client), config).backoff(backoff).filter_map(move |result| {
-        let event = match result {
-            Ok(event) => {
-                if matches!(event, watcher::Event::InitDone) {
-                    check.set_ready();
+    watch_objects(Api::<Watched>::all(client), config)
+        .backoff(backoff)
+        .filter_map(move |result| {
+            let event = match result {
+                Ok(event) => {
+                    if matches!(event, watcher::Event::InitDone) {
+                        check.set_ready();
+                    }
+                    Some(event)
                 }
-                Some(event)
-            }
-            Err(error) => {
-                metrics.watch_restarts.inc();
-                report(&error, &check);
-                None
-            }
-        };
-        std::future::ready(event)
-    })
+                Err(error) => {
+                    metrics.watch_restarts.inc();
+                    report(&error, &check);
+                    None
+                }
+            };
+            std::future::ready(event)
+        })
 }
 
 /// Translates for the inventory; `None` for what does not concern it.
-pub fn to_inventory(event: watcher::Event<Watched>, inventory: &Inventory, responders: &[String]) -> Option<Event> {
+pub fn to_inventory(
+    event: watcher::Event<Watched>,
+    inventory: &Inventory,
+    responders: &[String],
+) -> Option<Event> {
     match event {
         watcher::Event::Init => Some(Event::ListBegins),
         watcher::Event::InitDone => Some(Event::ListEnds),
@@ -81,7 +94,11 @@ impl StreamBackoff for WatchBackoff {
 }
 
 fn read(watched: &Watched, responders: &[String]) -> Option<Object> {
-    watched.is_for(responders).then_some(watched.json.as_deref()).flatten().and_then(Object::read)
+    watched
+        .is_for(responders)
+        .then_some(watched.json.as_deref())
+        .flatten()
+        .and_then(Object::read)
 }
 
 fn report(error: &Error, check: &Check) {
@@ -92,7 +109,8 @@ fn report(error: &Error, check: &Check) {
         tracing::debug!("the watch starts over: its resource version is too old");
         return;
     }
-    let missing = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 404);
+    let missing =
+        |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 404);
     match error {
         Error::InitialListFailed(cause) if missing(cause) => {
             let reason = "the cluster has no EventResponse kind (security.ugallu.io/v1alpha1); apply its CRD";
@@ -102,8 +120,14 @@ fn report(error: &Error, check: &Check) {
         Error::InitialListFailed(cause) => {
             let reason = crate::status::chain(cause);
             check.set_unready(format!("cannot list EventResponses: {reason}"));
-            tracing::warn!(reason, "cannot list EventResponses; will try again. Check the API server and our rights");
+            tracing::warn!(
+                reason,
+                "cannot list EventResponses; will try again. Check the API server and our rights"
+            );
         }
-        other => tracing::warn!(reason = crate::status::chain(other), "the watch on EventResponses broke; it goes on"),
+        other => tracing::warn!(
+            reason = crate::status::chain(other),
+            "the watch on EventResponses broke; it goes on"
+        ),
     }
 }

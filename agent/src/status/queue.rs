@@ -73,10 +73,11 @@ impl Queue {
     /// Takes a status; it replaces what waits for the same object, unless that is newer.
     pub fn offer(&mut self, update: Box<StatusUpdate>) {
         let lane = self.lanes.entry(update.uid.clone()).or_default();
-        let outdated = lane
-            .next
-            .as_ref()
-            .is_some_and(|waiting| waiting.session == update.session && waiting.revision > update.revision && update.revision.is_some());
+        let outdated = lane.next.as_ref().is_some_and(|waiting| {
+            waiting.session == update.session
+                && waiting.revision > update.revision
+                && update.revision.is_some()
+        });
         if outdated {
             return;
         }
@@ -100,7 +101,9 @@ impl Queue {
         }
         while self.running < self.limit {
             let uid = self.ready.pop_front()?;
-            let Some(lane) = self.lanes.get_mut(&uid) else { continue };
+            let Some(lane) = self.lanes.get_mut(&uid) else {
+                continue;
+            };
             if lane.running {
                 continue;
             }
@@ -133,17 +136,22 @@ impl Queue {
                     lane.next = Some(update);
                 }
                 lane.failures += 1;
-                let pause = FIRST_PAUSE.saturating_mul(1 << (lane.failures - 1).min(16)).min(LONGEST_PAUSE);
+                let pause = FIRST_PAUSE
+                    .saturating_mul(1 << (lane.failures - 1).min(16))
+                    .min(LONGEST_PAUSE);
                 if lane.next.is_some() {
                     lane.paused = true;
                     self.timer_count += 1;
-                    self.timers.insert((now + pause, self.timer_count), uid.clone());
+                    self.timers
+                        .insert((now + pause, self.timer_count), uid.clone());
                     return None;
                 }
                 None
             }
             Outcome::Stored => revision.map(|revision| Report::Applied(uid.clone(), revision)),
-            Outcome::Refused(reason) => revision.map(|revision| Report::Refused(uid.clone(), revision, reason)),
+            Outcome::Refused(reason) => {
+                revision.map(|revision| Report::Refused(uid.clone(), revision, reason))
+            }
         };
         lane.failures = 0;
         if lane.next.is_some() {
@@ -184,18 +192,23 @@ mod tests {
     use super::*;
     use crate::status::Phase;
 
-    fn status(uid: &str, revision: u64) -> Box<StatusUpdate> {
-        Box::new(StatusUpdate {
+    fn status(uid: &str, revision: u64) -> StatusUpdate {
+        StatusUpdate {
             uid: uid.parse().unwrap(),
             name: uid.to_owned(),
             session: 1,
             revision: Some(Revision(revision)),
             phase: Phase::Running,
             fields: Map::new(),
-        })
+        }
     }
 
-    fn finish(queue: &mut Queue, now: Instant, written: &StatusUpdate, outcome: Outcome) -> Option<Report> {
+    fn finish(
+        queue: &mut Queue,
+        now: Instant,
+        written: &StatusUpdate,
+        outcome: Outcome,
+    ) -> Option<Report> {
         queue.done(now, &written.uid, written.revision, outcome)
     }
 
@@ -203,24 +216,27 @@ mod tests {
     fn only_the_newest_status_of_an_object_is_written() {
         let (mut queue, now) = (Queue::new(4), Instant::now());
         for revision in [1, 3, 2] {
-            queue.offer(status("a", revision));
+            queue.offer(Box::new(status("a", revision)));
         }
         let written = queue.next(now).unwrap();
         assert_eq!(written.revision, Some(Revision(3)));
         assert!(queue.next(now).is_none());
         let report = finish(&mut queue, now, &written, Outcome::Stored);
-        assert_eq!(report, Some(Report::Applied("a".parse().unwrap(), Revision(3))));
+        assert_eq!(
+            report,
+            Some(Report::Applied("a".parse().unwrap(), Revision(3)))
+        );
         assert!(queue.lanes.is_empty());
     }
 
     #[test]
     fn an_object_has_one_write_at_a_time_and_others_do_not_wait_for_it() {
         let (mut queue, now) = (Queue::new(2), Instant::now());
-        queue.offer(status("a", 1));
+        queue.offer(Box::new(status("a", 1)));
         let first = queue.next(now).unwrap();
-        queue.offer(status("a", 2));
-        queue.offer(status("b", 1));
-        queue.offer(status("c", 1));
+        queue.offer(Box::new(status("a", 2)));
+        queue.offer(Box::new(status("b", 1)));
+        queue.offer(Box::new(status("c", 1)));
         assert_eq!(queue.next(now).unwrap().name, "b");
         assert!(queue.next(now).is_none(), "the limit is two");
         finish(&mut queue, now, &first, Outcome::Stored);
@@ -230,10 +246,13 @@ mod tests {
     #[test]
     fn a_failure_of_the_api_server_is_retried_with_the_newest_status() {
         let (mut queue, now) = (Queue::new(4), Instant::now());
-        queue.offer(status("a", 1));
+        queue.offer(Box::new(status("a", 1)));
         let written = queue.next(now).unwrap();
-        queue.offer(status("a", 2));
-        assert_eq!(finish(&mut queue, now, &written.clone(), Outcome::Failed(written)), None);
+        queue.offer(Box::new(status("a", 2)));
+        assert_eq!(
+            finish(&mut queue, now, &written.clone(), Outcome::Failed(written)),
+            None
+        );
         assert!(queue.next(now).is_none(), "not at once");
         let due = queue.next_wake().unwrap();
         assert_eq!(due, now + FIRST_PAUSE);
@@ -243,12 +262,12 @@ mod tests {
     #[test]
     fn pauses_double_and_a_newer_status_does_not_jump_them() {
         let (mut queue, mut now) = (Queue::new(4), Instant::now());
-        queue.offer(status("a", 1));
+        queue.offer(Box::new(status("a", 1)));
         let mut pauses = Vec::new();
         for revision in 2..10 {
             let written = queue.next(now).unwrap();
             finish(&mut queue, now, &written.clone(), Outcome::Failed(written));
-            queue.offer(status("a", revision));
+            queue.offer(Box::new(status("a", revision)));
             assert!(queue.next(now).is_none());
             pauses.push((queue.next_wake().unwrap() - now).as_millis());
             now = queue.next_wake().unwrap();
@@ -259,27 +278,42 @@ mod tests {
     #[test]
     fn a_refused_status_is_reported_and_the_newer_one_still_written() {
         let (mut queue, now) = (Queue::new(4), Instant::now());
-        queue.offer(status("a", 1));
+        queue.offer(Box::new(status("a", 1)));
         let written = queue.next(now).unwrap();
-        queue.offer(status("a", 2));
-        let report = finish(&mut queue, now, &written, Outcome::Refused("gone".to_owned()));
-        assert_eq!(report, Some(Report::Refused("a".parse().unwrap(), Revision(1), "gone".to_owned())));
+        queue.offer(Box::new(status("a", 2)));
+        let report = finish(
+            &mut queue,
+            now,
+            &written,
+            Outcome::Refused("gone".to_owned()),
+        );
+        assert_eq!(
+            report,
+            Some(Report::Refused(
+                "a".parse().unwrap(),
+                Revision(1),
+                "gone".to_owned()
+            ))
+        );
         assert_eq!(queue.next(now).unwrap().revision, Some(Revision(2)));
     }
 
     #[test]
     fn a_status_of_a_later_session_counts_whatever_its_revision() {
         let (mut queue, now) = (Queue::new(4), Instant::now());
-        queue.offer(status("a", 9));
-        queue.offer(Box::new(StatusUpdate { session: 2, ..*status("a", 1) }));
+        queue.offer(Box::new(status("a", 9)));
+        queue.offer(Box::new(StatusUpdate {
+            session: 2,
+            ..status("a", 1)
+        }));
         assert_eq!(queue.next(now).unwrap().revision, Some(Revision(1)));
     }
 
     #[test]
     fn what_was_abandoned_is_not_tried_again() {
         let (mut queue, now) = (Queue::new(1), Instant::now());
-        queue.offer(status("a", 1));
-        queue.offer(status("b", 1));
+        queue.offer(Box::new(status("a", 1)));
+        queue.offer(Box::new(status("b", 1)));
         let written = queue.next(now).unwrap();
         queue.abandon();
         finish(&mut queue, now, &written.clone(), Outcome::Failed(written));
