@@ -32,6 +32,9 @@ const FIRST_READ_BACKOFF: Duration = Duration::from_millis(100);
 /// The longest pause between two tries to read an EventResponse from an API server that fails.
 const LONGEST_READ_BACKOFF: Duration = Duration::from_secs(15);
 
+/// So many names of objects that are gone may stay in the queue.
+const QUEUE_SLACK: usize = 64;
+
 /// The unfinished `EventResponses` of this cluster that are ours.
 #[derive(Debug)]
 pub struct Inventory {
@@ -254,6 +257,11 @@ impl Inventory {
     fn forget(&mut self, uid: &ResponseUid, effects: &mut Vec<Effect>) -> Option<Entry> {
         let mut entry = self.entries.remove(uid)?;
         self.kept_bytes -= entry.drop_kept();
+        // Without credit nothing takes names off the queue, and objects may come and go all the time.
+        if self.queue.len() > 2 * self.entries.len() + QUEUE_SLACK {
+            let entries = &self.entries;
+            self.queue.retain(|uid| entries.contains_key(uid));
+        }
         if let Some(snapshot) = self.snapshot() {
             snapshot.settled(uid);
         }
@@ -295,6 +303,9 @@ impl Inventory {
         let Some(entry) = self.entries.get_mut(&uid) else {
             return self.grant(1);
         };
+        if entry.state == State::Refused {
+            return self.grant(1);
+        }
         // A change that the watch showed meanwhile, and that this reading has not seen, is read again.
         if entry.state == (State::Preparing { stale: true })
             && observation.spec_hash != entry.spec_hash
