@@ -5,12 +5,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use nabu_common::ids::ResponseUid;
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
@@ -18,7 +20,10 @@ use crate::object::{GROUP, KIND, VERSION};
 use crate::status::{Phase, StatusUpdate};
 
 /// Events that may wait.
-const QUEUE: usize = 256;
+const QUEUE: usize = 1024;
+/// The least time between two of them, so that a storm of responses does not cost the status writes their share of the
+/// API server.
+const PACE: Duration = Duration::from_millis(20);
 /// A status may be stored twice, a transition happens once: so many are remembered.
 const REMEMBERED: usize = 512;
 /// The most characters of a note, by the API's rule of 1 kB.
@@ -79,6 +84,8 @@ async fn publish(
     mut transitions: mpsc::Receiver<Transition>,
 ) {
     let mut recent = VecDeque::with_capacity(REMEMBERED);
+    let mut pace = tokio::time::interval(PACE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while let Some(transition) = transitions.recv().await {
         let key = (transition.uid.clone(), transition.phase);
         if recent.contains(&key) {
@@ -88,6 +95,7 @@ async fn publish(
             recent.pop_front();
         }
         recent.push_back(key);
+        pace.tick().await;
         // A recorder keeps each Event for six minutes to count repetitions. Ours have none, and would cost megabytes in
         // a storm: so each gets a recorder of its own.
         let recorder = Recorder::new(client.clone(), Reporter::from("nabu-agent"));

@@ -54,6 +54,7 @@ impl Election {
     /// Waits until the Lease is ours; `None` if `shutdown` comes first.
     pub async fn win(&self, shutdown: &CancellationToken) -> Option<Term> {
         let mut last_reason = String::new();
+        let mut standing_by = false;
         loop {
             match shutdown.run_until_cancelled(self.look()).await? {
                 Ok(Some(lease)) => {
@@ -65,7 +66,16 @@ impl Election {
                     );
                     return Some(Term { lease });
                 }
-                Ok(None) => last_reason.clear(),
+                Ok(None) => {
+                    last_reason.clear();
+                    if !std::mem::replace(&mut standing_by, true) {
+                        tracing::info!(
+                            namespace = self.namespace,
+                            lease = self.lease,
+                            "standing by: another replica holds the Lease"
+                        );
+                    }
+                }
                 Err(error) => {
                     let reason = crate::status::chain(&error);
                     if reason != last_reason {

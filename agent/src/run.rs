@@ -27,6 +27,8 @@ use crate::session::Introduction;
 const API_SERVER_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait between two tries to reach it.
 const API_SERVER_PAUSE: Duration = Duration::from_millis(250);
+/// How long the last answers on the health and metrics listener may take.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// Objects that are read, or wait in the session's queue, at one time.
 const SLOTS: usize = 32;
 /// JSON that is kept so that it need not be read again.
@@ -66,11 +68,15 @@ pub async fn run(
         return Ok(());
     };
     let (client, kubernetes_version) = found?;
+    let read = shutdown.run_until_cancelled(kube_system_uid(&client));
+    let Some(kube_system_uid) = read.await else {
+        return Ok(());
+    };
     let context = Context {
         endpoint: endpoint(&config)?,
         connector: tls.connector(config.hub_server_name.clone()),
         introduction: Introduction {
-            kube_system_uid: kube_system_uid(&client).await,
+            kube_system_uid,
             kubernetes_version,
             responders: config.responders.clone(),
             cluster_name: config.cluster_name.clone(),
@@ -126,9 +132,13 @@ pub async fn run(
         serve(context, shutdown).await;
     }
     own_end.cancel();
-    ops.await
-        .context("the health and metrics server stopped")?
-        .context("the health and metrics server failed")
+    // Somebody who asked and does not read the answer must not keep the process.
+    match tokio::time::timeout(LAST_ANSWERS, ops).await {
+        Ok(ended) => ended
+            .context("the health and metrics server stopped")?
+            .context("the health and metrics server failed"),
+        Err(_) => Ok(()),
+    }
 }
 
 /// A certificate of another cluster would only be noticed by the hub.
@@ -202,19 +212,30 @@ async fn find_api_server() -> anyhow::Result<(Client, String)> {
     }
 }
 
-/// Empty if we may not read it: the hub then cannot tell two clusters with one id apart, and says so.
+/// Empty if it cannot be read: the hub then cannot tell two clusters with one id apart, and says so.
 async fn kube_system_uid(client: &Client) -> String {
-    let read = Api::<Namespace>::all(client.clone())
-        .get_metadata("kube-system")
-        .await;
-    match read {
-        Ok(namespace) => namespace.metadata.uid.unwrap_or_default(),
-        Err(error) => {
-            tracing::warn!(
-                reason = crate::status::chain(&error),
-                "cannot read the namespace kube-system"
-            );
-            String::new()
-        }
+    let api = Api::<Namespace>::all(client.clone());
+    let deadline = tokio::time::Instant::now() + API_SERVER_WAIT;
+    loop {
+        let reason = match tokio::time::timeout_at(deadline, api.get_metadata("kube-system")).await
+        {
+            Ok(Ok(namespace)) => return namespace.metadata.uid.unwrap_or_default(),
+            Ok(Err(error)) => {
+                let final_answer = matches!(&error, kube::Error::Api(status) if status.code == 403);
+                let reason = crate::status::chain(&error);
+                // An API server that just started makes its namespaces a moment later.
+                if !final_answer && tokio::time::Instant::now() + API_SERVER_PAUSE < deadline {
+                    tokio::time::sleep(API_SERVER_PAUSE).await;
+                    continue;
+                }
+                reason
+            }
+            Err(_) => "no answer".to_owned(),
+        };
+        tracing::warn!(
+            reason,
+            "cannot read the namespace kube-system; allow it, so that the hub can tell clusters apart"
+        );
+        return String::new();
     }
 }

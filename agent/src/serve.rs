@@ -31,7 +31,7 @@ const PATCHES: usize = 32;
 /// Frames from the hub that may wait; more stay in the transport.
 const FRAMES: usize = 64;
 /// How long writes that are under way may take at the end.
-const DRAIN: Duration = Duration::from_secs(3);
+const DRAIN: Duration = Duration::from_secs(2);
 /// How often gauges are set.
 const GAUGES: Duration = Duration::from_secs(1);
 /// How long not to ask for the schema again in the background.
@@ -92,6 +92,7 @@ pub async fn serve(context: Context, shutdown: CancellationToken) {
         context.client.clone(),
         Arc::clone(&context.metrics),
         context.watch_check.clone(),
+        shutdown.clone(),
     ));
     let mut shell = Shell::new(&context, done, backlog, &shutdown);
     let mut gauges = tokio::time::interval(GAUGES);
@@ -223,7 +224,7 @@ impl Shell {
                 if update.phase.is_terminal() {
                     self.step(Event::FinalStatusOrdered(update.uid.clone()));
                 }
-                self.statuses.offer(update);
+                self.statuses.offer(Instant::now(), update);
             }
         }
     }
@@ -276,7 +277,7 @@ impl Shell {
                 Effect::WriteRefusal { refusal, name } => {
                     let session = self.live.as_ref().map_or(0, |(session, _)| *session);
                     let update = StatusUpdate::refused(&refusal, &name, session, Timestamp::now());
-                    self.statuses.offer(Box::new(update));
+                    self.statuses.offer(Instant::now(), Box::new(update));
                 }
                 Effect::Synced => tracing::info!(
                     unfinished = self.inventory.len(),

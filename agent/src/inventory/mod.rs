@@ -30,7 +30,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// The first pause before an EventResponse is read again from an API server that fails; it doubles.
 const FIRST_READ_BACKOFF: Duration = Duration::from_millis(100);
 /// The longest pause between two tries to read an EventResponse from an API server that fails.
-const LONGEST_READ_BACKOFF: Duration = Duration::from_secs(15);
+const LONGEST_READ_BACKOFF: Duration = Duration::from_secs(5);
 
 /// So many names of objects that are gone may stay in the queue.
 const QUEUE_SLACK: usize = 64;
@@ -55,6 +55,8 @@ pub struct Inventory {
     synced: bool,
     /// What the list that runs has named so far.
     listing: Option<HashSet<ResponseUid>>,
+    /// Final statuses that the hub ordered before the first list named their objects.
+    early_ends: HashSet<ResponseUid>,
 }
 
 impl Inventory {
@@ -72,6 +74,7 @@ impl Inventory {
             kept_bytes: 0,
             synced: false,
             listing: None,
+            early_ends: HashSet::new(),
         }
     }
 
@@ -104,6 +107,8 @@ impl Inventory {
             Event::FinalStatusOrdered(uid) => {
                 if let Some(entry) = self.entries.get_mut(&uid) {
                     entry.final_status_ordered = true;
+                } else if !self.synced {
+                    self.early_ends.insert(uid);
                 }
             }
             Event::Prepared {
@@ -176,7 +181,9 @@ impl Inventory {
                 return;
             }
         } else {
-            self.entries.insert(uid.clone(), Entry::new(&object));
+            let mut entry = Entry::new(&object);
+            entry.final_status_ordered = self.early_ends.remove(&uid);
+            self.entries.insert(uid.clone(), entry);
             if let Some(snapshot) = self.snapshot() {
                 snapshot.appeared(&uid);
             }
@@ -224,6 +231,7 @@ impl Inventory {
         }
         if !self.synced {
             self.synced = true;
+            self.early_ends = HashSet::new();
             effects.push(Effect::Synced);
         }
         if let Some(snapshot) = self.snapshot() {

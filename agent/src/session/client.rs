@@ -31,6 +31,8 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 const SILENT_INTERVALS: u32 = 3;
 /// How long to keep away when another agent of this cluster took over, before jitter.
 const AFTER_SUPERSEDED: Duration = Duration::from_secs(15);
+/// A session that lasted so long counts as a success: the waits between tries start over.
+const STABLE: Duration = Duration::from_secs(10);
 /// What a frame needs beside its content on the wire.
 const FRAME_MARGIN: usize = 64;
 
@@ -98,6 +100,7 @@ impl Client {
             if number > 1 {
                 self.metrics.reconnects.inc();
             }
+            let started = Instant::now();
             let end = self.session(number, &shutdown).await;
             self.metrics.session_connected.set(0);
             let closed = SessionEvent::Closed {
@@ -108,7 +111,7 @@ impl Client {
             {
                 break;
             }
-            if end.established {
+            if end.established && started.elapsed() >= STABLE {
                 backoff.reset();
             }
             let wait = backoff.next(end.wait, rand::random());
@@ -242,7 +245,6 @@ impl Client {
                 biased;
                 () = shutdown.cancelled() => return End::default(),
                 () = outbox.aborted() => return End::because("the hub takes frames too slowly"),
-                answer = stream.message() => answer,
                 _ = heartbeat.tick() => {
                     if heard_at.elapsed() >= interval * SILENT_INTERVALS {
                         return End::because(format!("the hub has been silent for {:?}", heard_at.elapsed()));
@@ -256,6 +258,8 @@ impl Client {
                     }
                     continue;
                 }
+                // Behind the heartbeat, which a storm of frames must not hold up.
+                answer = stream.message() => answer,
             };
             heard_at = Instant::now();
             let frame = match answer {

@@ -15,6 +15,10 @@ use crate::schema::Schema;
 
 /// The field manager that owns what we write.
 pub(super) const FIELD_MANAGER: &str = "nabu-agent";
+/// How the API server names a field that the CRD lacks.
+const UNDECLARED: &str = "field not declared in schema";
+/// The most bytes of its words that go to the hub and into a log: they may quote the whole status.
+const REASON_BYTES: usize = 2000;
 /// An API server that does not answer in this time is taken as failed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -34,7 +38,7 @@ impl Writer {
     /// Writes one status.
     pub async fn write(&self, update: &StatusUpdate) -> Written {
         let mut answer = self.apply(update).await;
-        if matches!(answer, Answer::Invalid(_)) {
+        if matches!(&answer, Answer::Invalid(reason) if reason.contains(UNDECLARED)) {
             // The CRD may have changed since we looked.
             self.schema.refresh(&self.client).await;
             answer = self.apply(update).await;
@@ -126,8 +130,9 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 /// Reads an error answer. A field that the schema lacks comes as 500 with the words of the structured-merge-diff
 /// library, an object of another UID as 409 or 422, and a lost race against other writers as 409.
 fn classify(status: &Status) -> Answer {
-    let message = status.message.clone();
-    if message.contains("field not declared in schema") {
+    let message = &status.message;
+    let message = message[..message.floor_char_boundary(REASON_BYTES)].to_owned();
+    if message.contains(UNDECLARED) {
         return Answer::Invalid(message);
     }
     let about_uid = status.details.as_ref().is_some_and(|details| {

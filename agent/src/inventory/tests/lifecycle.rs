@@ -257,6 +257,23 @@ fn an_api_server_that_fails_is_asked_again_with_growing_pauses() {
     }
     assert_eq!(
         pauses,
-        [100, 200, 400, 800, 1600, 3200, 6400, 12800, 15000, 15000]
+        [100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000, 5000]
     );
+}
+
+#[test]
+fn a_final_status_that_overtakes_the_first_list_is_remembered_until_the_list_ends() {
+    let mut rig = Rig::new();
+    rig.open(8);
+    rig.handle(Event::ListBegins);
+    for name in ["a", "finished-long-ago"] {
+        rig.handle(Event::FinalStatusOrdered(name.parse().unwrap()));
+    }
+    rig.handle(Event::Listed(object("a", 1)));
+    rig.prepared("a", 1);
+    assert_eq!(rig.handle(Event::ListEnds), ["synced", "end 1 of 1"]);
+    let said = rig.handle(Event::Settled("a".parse().unwrap()));
+    assert!(said.is_empty(), "the hub ordered it: {said:?}");
+    assert!(rig.inventory.early_ends.is_empty());
+    rig.assert_empty();
 }
