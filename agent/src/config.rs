@@ -10,9 +10,14 @@ use nabu_common::ids::ClusterId;
 use nabu_common::telemetry::LogArgs;
 use nabu_common::tls::TlsFiles;
 
-/// Watches EventResponses in one cluster, streams them to the hub, and writes the results into their status.
+/// Watches `EventResponses` in one cluster, streams them to the hub, and writes the results into their status.
 #[derive(Debug, Parser)]
-#[command(name = "nabu-agent", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(
+    name = "nabu-agent",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
 pub struct Cli {
     /// What to do instead of serving.
     #[command(subcommand)]
@@ -52,7 +57,7 @@ pub struct Config {
     #[arg(long, env = "NABU_AGENT_HUB_SERVER_NAME")]
     pub hub_server_name: Option<String>,
 
-    /// Serve EventResponses with this spec.responder.name. May be repeated; separated by commas in the variable.
+    /// Serve `EventResponses` with this spec.responder.name. May be repeated; separated by commas in the variable.
     #[arg(
         long = "responder",
         env = "NABU_AGENT_RESPONDER",
@@ -70,15 +75,27 @@ pub struct Config {
     pub security_event_wait: Duration,
 
     /// Certificates (PEM) of the authority that the hub is certified by.
-    #[arg(long, env = "NABU_AGENT_TLS_CA", default_value = "/etc/nabu/tls/ca.crt")]
+    #[arg(
+        long,
+        env = "NABU_AGENT_TLS_CA",
+        default_value = "/etc/nabu/tls/ca.crt"
+    )]
     pub tls_ca: PathBuf,
 
     /// The agent's certificate chain (PEM). Read again when it changes.
-    #[arg(long, env = "NABU_AGENT_TLS_CERT", default_value = "/etc/nabu/tls/tls.crt")]
+    #[arg(
+        long,
+        env = "NABU_AGENT_TLS_CERT",
+        default_value = "/etc/nabu/tls/tls.crt"
+    )]
     pub tls_cert: PathBuf,
 
     /// The agent's private key (PEM). Read again when it changes.
-    #[arg(long, env = "NABU_AGENT_TLS_KEY", default_value = "/etc/nabu/tls/tls.key")]
+    #[arg(
+        long,
+        env = "NABU_AGENT_TLS_KEY",
+        default_value = "/etc/nabu/tls/tls.key"
+    )]
     pub tls_key: PathBuf,
 
     /// The trust domain of the fleet's certificates.
@@ -106,14 +123,22 @@ pub struct Config {
     pub leader_elect_namespace: Option<String>,
 
     /// The name of the Lease.
-    #[arg(long, env = "NABU_AGENT_LEADER_ELECT_LEASE", default_value = "nabu-agent")]
+    #[arg(
+        long,
+        env = "NABU_AGENT_LEADER_ELECT_LEASE",
+        default_value = "nabu-agent"
+    )]
     pub leader_elect_lease: String,
 }
 
 impl Config {
     /// The TLS files.
     pub fn tls_files(&self) -> TlsFiles {
-        TlsFiles { ca: self.tls_ca.clone(), cert: self.tls_cert.clone(), key: self.tls_key.clone() }
+        TlsFiles {
+            ca: self.tls_ca.clone(),
+            cert: self.tls_cert.clone(),
+            key: self.tls_key.clone(),
+        }
     }
 }
 
@@ -123,7 +148,9 @@ fn inside_cluster() -> bool {
 
 fn parse_hub(text: &str) -> Result<http::Uri, String> {
     let example = "use for example https://nabu-hub.example.com:8443";
-    let uri: http::Uri = text.parse().map_err(|error| format!("{error}; {example}"))?;
+    let uri: http::Uri = text
+        .parse()
+        .map_err(|error| format!("{error}; {example}"))?;
     if uri.scheme_str() != Some("https") || uri.host().is_none() || uri.path() != "/" {
         return Err(format!("the address must be https://host:port; {example}"));
     }
@@ -132,9 +159,13 @@ fn parse_hub(text: &str) -> Result<http::Uri, String> {
 
 /// A number and a unit: `500ms`, `5s`, `10m`, `1h`.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let span: jiff::SignedDuration =
-        text.parse().map_err(|error| format!("{error}; use for example 500ms, 5s, 10m or 1h"))?;
-    Duration::try_from(span).ok().filter(|span| !span.is_zero()).ok_or_else(|| "it must be more than zero".to_owned())
+    let span: jiff::SignedDuration = text
+        .parse()
+        .map_err(|error| format!("{error}; use for example 500ms, 5s, 10m or 1h"))?;
+    Duration::try_from(span)
+        .ok()
+        .filter(|span| !span.is_zero())
+        .ok_or_else(|| "it must be more than zero".to_owned())
 }
 
 #[cfg(test)]
@@ -144,7 +175,13 @@ mod tests {
     use super::*;
 
     fn parse(extra: &[&str]) -> Result<Config, clap::Error> {
-        let base = ["nabu-agent", "--cluster-id", "prod-eu", "--hub", "https://hub:8443"];
+        let base = [
+            "nabu-agent",
+            "--cluster-id",
+            "prod-eu",
+            "--hub",
+            "https://hub:8443",
+        ];
         Cli::try_parse_from(base.iter().chain(extra)).map(|cli| cli.config.unwrap())
     }
 
@@ -154,7 +191,9 @@ mod tests {
         let command = Cli::command();
         let without: Vec<_> = command
             .get_arguments()
-            .filter(|arg| arg.get_env().is_none() && !["help", "version"].contains(&arg.get_id().as_str()))
+            .filter(|arg| {
+                arg.get_env().is_none() && !["help", "version"].contains(&arg.get_id().as_str())
+            })
             .map(|arg| arg.get_id().to_string())
             .collect();
         assert!(without.is_empty(), "{without:?}");
@@ -164,7 +203,7 @@ mod tests {
     fn defaults_are_those_of_the_reference() {
         let config = parse(&[]).unwrap();
         assert_eq!(config.responders, ["ugallu-gitops-responder"]);
-        assert_eq!(config.resync, Duration::from_secs(600));
+        assert_eq!(config.resync, Duration::from_mins(10));
         assert_eq!(config.security_event_wait, Duration::from_secs(5));
         assert_eq!(config.listen.port(), 8081);
         assert!(!config.leader_elect);
@@ -184,7 +223,12 @@ mod tests {
 
     #[test]
     fn a_wrong_value_is_answered_with_an_example() {
-        for (flag, value) in [("--hub", "hub:8443"), ("--hub", "http://hub"), ("--resync", "soon"), ("--resync", "0s")] {
+        for (flag, value) in [
+            ("--hub", "hub:8443"),
+            ("--hub", "http://hub"),
+            ("--resync", "soon"),
+            ("--resync", "0s"),
+        ] {
             let error = parse(&[flag, value]).unwrap_err().to_string();
             assert!(error.contains(flag), "{error}");
         }

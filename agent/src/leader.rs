@@ -43,29 +43,53 @@ impl Election {
     /// Takes part under the name of this pod and process.
     pub fn new(client: Client, namespace: Option<String>, lease: String) -> Self {
         let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
-        Self { client, namespace, lease, identity: identity() }
+        Self {
+            client,
+            namespace,
+            lease,
+            identity: identity(),
+        }
     }
 
     /// Waits until the Lease is ours; `None` if `shutdown` comes first.
     pub async fn win(&self, shutdown: &CancellationToken) -> Option<Term> {
         let mut last_reason = String::new();
+        let mut standing_by = false;
         loop {
             match shutdown.run_until_cancelled(self.look()).await? {
                 Ok(Some(lease)) => {
-                    tracing::info!(namespace = self.namespace, lease = self.lease, self.identity, "active");
+                    tracing::info!(
+                        namespace = self.namespace,
+                        lease = self.lease,
+                        self.identity,
+                        "active"
+                    );
                     return Some(Term { lease });
                 }
-                Ok(None) => last_reason.clear(),
+                Ok(None) => {
+                    last_reason.clear();
+                    if !std::mem::replace(&mut standing_by, true) {
+                        tracing::info!(
+                            namespace = self.namespace,
+                            lease = self.lease,
+                            "standing by: another replica holds the Lease"
+                        );
+                    }
+                }
                 Err(error) => {
                     let reason = crate::status::chain(&error);
                     if reason != last_reason {
                         tracing::warn!(
-                            namespace = self.namespace, lease = self.lease, reason,
+                            namespace = self.namespace,
+                            lease = self.lease,
+                            reason,
                             "cannot take part in leader election; will try again. Check the rights on leases"
                         );
                         last_reason = reason;
                     }
-                    shutdown.run_until_cancelled(tokio::time::sleep(PAUSE)).await?;
+                    shutdown
+                        .run_until_cancelled(tokio::time::sleep(PAUSE))
+                        .await?;
                 }
             }
         }
@@ -106,7 +130,10 @@ impl Term {
                     let since = *failing_since.get_or_insert_with(Instant::now);
                     let reason = crate::status::chain(&error);
                     if since.elapsed() >= GRACE {
-                        return tracing::warn!(reason, "the Lease ran out because it could not be renewed; standing by");
+                        return tracing::warn!(
+                            reason,
+                            "the Lease ran out because it could not be renewed; standing by"
+                        );
                     }
                     tracing::warn!(reason, "could not renew the Lease; will try again");
                     tokio::time::sleep(PAUSE).await;
@@ -118,7 +145,10 @@ impl Term {
     /// Gives the Lease back, so that a standby need not wait for its end.
     pub async fn release(self) {
         if let Ok(Err(error)) = tokio::time::timeout(LOOK, self.lease.release()).await {
-            tracing::warn!(reason = crate::status::chain(&error), "could not release the Lease; it will run out");
+            tracing::warn!(
+                reason = crate::status::chain(&error),
+                "could not release the Lease; it will run out"
+            );
         }
     }
 }

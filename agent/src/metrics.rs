@@ -27,9 +27,9 @@ pub struct Metrics {
     pub status_patches: Family<PatchLabels, Counter>,
     /// Seconds that a status write takes.
     pub status_patch_seconds: Histogram,
-    /// EventResponses that the hub has not accepted.
+    /// `EventResponses` that the hub has not accepted.
     pub backlog: Gauge,
-    /// Unfinished EventResponses that are remembered.
+    /// Unfinished `EventResponses` that are remembered.
     pub tracked: Gauge,
     /// Inventories that were begun.
     pub resyncs: Counter,
@@ -59,22 +59,58 @@ impl Metrics {
             events_dropped: Counter::default(),
         };
         let m = &metrics;
-        registry.register("session_connected", "1 while a session with the hub is open", m.session_connected.clone());
-        registry.register("reconnects", "Sessions that were tried after the first", m.reconnects.clone());
-        registry.register("observed", "Observed frames handed to the session", m.observed.clone());
-        registry.register("status_patches", "Status writes by result", m.status_patches.clone());
+        registry.register(
+            "session_connected",
+            "1 while a session with the hub is open",
+            m.session_connected.clone(),
+        );
+        registry.register(
+            "reconnects",
+            "Sessions that were tried after the first",
+            m.reconnects.clone(),
+        );
+        registry.register(
+            "observed",
+            "Observed frames handed to the session",
+            m.observed.clone(),
+        );
+        registry.register(
+            "status_patches",
+            "Status writes by result",
+            m.status_patches.clone(),
+        );
         registry.register_with_unit(
             "status_patch",
             "Time that a status write takes",
             Unit::Seconds,
             m.status_patch_seconds.clone(),
         );
-        registry.register("backlog", "EventResponses that the hub has not accepted yet", m.backlog.clone());
-        registry.register("tracked", "Unfinished EventResponses that are remembered", m.tracked.clone());
+        registry.register(
+            "backlog",
+            "EventResponses that the hub has not accepted yet",
+            m.backlog.clone(),
+        );
+        registry.register(
+            "tracked",
+            "Unfinished EventResponses that are remembered",
+            m.tracked.clone(),
+        );
         registry.register("resyncs", "Inventories that were begun", m.resyncs.clone());
-        registry.register("watch_restarts", "Failures of the watch on EventResponses", m.watch_restarts.clone());
-        registry.register("leader", "1 while this replica is the active one", m.leader.clone());
-        registry.register("events_dropped", "Kubernetes Events that were left out", m.events_dropped.clone());
+        registry.register(
+            "watch_restarts",
+            "Failures of the watch on EventResponses",
+            m.watch_restarts.clone(),
+        );
+        registry.register(
+            "leader",
+            "1 while this replica is the active one",
+            m.leader.clone(),
+        );
+        registry.register(
+            "events_dropped",
+            "Kubernetes Events that were left out",
+            m.events_dropped.clone(),
+        );
         metrics
     }
 }

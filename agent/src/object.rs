@@ -38,7 +38,11 @@ pub struct Watched {
 impl Watched {
     /// Takes what we need out of an object's JSON.
     pub fn from_json(mut json: Value) -> Self {
-        let text = |path: &str| json.pointer(path).and_then(Value::as_str).map(str::to_owned);
+        let text = |path: &str| {
+            json.pointer(path)
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+        };
         let metadata = ObjectMeta {
             name: text("/metadata/name"),
             uid: text("/metadata/uid"),
@@ -46,12 +50,17 @@ impl Watched {
             ..ObjectMeta::default()
         };
         let finished = is_finished(&json);
-        let wanted = !finished && json.pointer("/spec/action/type").and_then(Value::as_str) == Some(ACTION);
+        let wanted =
+            !finished && json.pointer("/spec/action/type").and_then(Value::as_str) == Some(ACTION);
         let json = wanted.then(|| {
             strip_managed_fields(&mut json);
             Box::new(json)
         });
-        Self { metadata, finished, json }
+        Self {
+            metadata,
+            finished,
+            json,
+        }
     }
 
     /// `metadata.uid`, if it is one that we can carry.
@@ -139,7 +148,11 @@ pub struct Object {
 impl Object {
     /// Reads an object that [`Watched`] let through; `None` if it has no name or no UID.
     pub fn read(json: &Value) -> Option<Self> {
-        let text = |path: &str| json.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let text = |path: &str| {
+            json.pointer(path)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
         let uid = text("/metadata/uid").parse().ok()?;
         let name = text("/metadata/name").to_owned();
         let referred = SecurityEventRef {
@@ -166,20 +179,34 @@ pub fn strip_managed_fields(json: &mut Value) {
 }
 
 fn generation(json: &Value) -> i64 {
-    json.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default()
+    json.pointer("/metadata/generation")
+        .and_then(Value::as_i64)
+        .unwrap_or_default()
 }
 
 fn responder_name(json: &Value) -> &str {
-    json.pointer("/spec/responder/name").and_then(Value::as_str).unwrap_or_default()
+    json.pointer("/spec/responder/name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// A terminal phase, a pull request or evidence: whoever wrote it, the work is done.
 fn is_finished(json: &Value) -> bool {
-    let Some(status) = json.get("status") else { return false };
-    let text = |field: &str| status.get(field).and_then(Value::as_str).unwrap_or_default();
+    let Some(status) = json.get("status") else {
+        return false;
+    };
+    let text = |field: &str| {
+        status
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
     matches!(text("phase"), "Succeeded" | "Failed" | "Cancelled")
         || !text("providerRef").is_empty()
-        || status.get("evidence").and_then(Value::as_array).is_some_and(|evidence| !evidence.is_empty())
+        || status
+            .get("evidence")
+            .and_then(Value::as_array)
+            .is_some_and(|evidence| !evidence.is_empty())
 }
 
 #[cfg(test)]
@@ -228,7 +255,12 @@ mod tests {
             let watched = Watched::from_json(object);
             assert!(watched.finished && watched.json.is_none(), "{status}");
         }
-        for status in [json!({}), json!({"phase": "Running", "evidence": []}), json!({"providerRef": ""}), json!(7)] {
+        for status in [
+            json!({}),
+            json!({"phase": "Running", "evidence": []}),
+            json!({"providerRef": ""}),
+            json!(7),
+        ] {
             let mut object = example();
             object["status"] = status.clone();
             assert!(!Watched::from_json(object).finished, "{status}");
@@ -237,7 +269,12 @@ mod tests {
 
     #[test]
     fn an_object_of_any_shape_is_read_without_an_error() {
-        for odd in [json!({}), json!({"metadata": 3, "spec": []}), json!({"spec": {"action": {"type": 4}}}), json!(null)] {
+        for odd in [
+            json!({}),
+            json!({"metadata": 3, "spec": []}),
+            json!({"spec": {"action": {"type": 4}}}),
+            json!(null),
+        ] {
             let watched: Watched = serde_json::from_value(odd).unwrap();
             assert!(watched.uid().is_none() && watched.json.is_none());
         }

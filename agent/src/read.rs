@@ -30,12 +30,24 @@ pub async fn prepare(client: &Client, responders: &[String], wanted: Prepare) ->
 }
 
 async fn read(client: &Client, responders: &[String], wanted: Prepare) -> Result<Event, Error> {
-    let Prepare { session, uid, name, object, without_security_event } = wanted;
+    let Prepare {
+        session,
+        uid,
+        name,
+        object,
+        without_security_event,
+    } = wanted;
     let object = match object {
         Some(object) => *object,
         None => match fetch(client, responders, &uid, &name).await? {
             Ok(object) => object,
-            Err(finished) => return Ok(Event::Vanished { session, uid, finished }),
+            Err(finished) => {
+                return Ok(Event::Vanished {
+                    session,
+                    uid,
+                    finished,
+                });
+            }
         },
     };
     let security_event = match &object.security_event {
@@ -56,7 +68,10 @@ async fn read(client: &Client, responders: &[String], wanted: Prepare) -> Result
         event_response: object.json,
         security_event,
     };
-    Ok(Event::Prepared { session, observation: Box::new(observation) })
+    Ok(Event::Prepared {
+        session,
+        observation: Box::new(observation),
+    })
 }
 
 /// The object, or (`Err`) whether it is still there and just needs nothing any more.
@@ -66,7 +81,8 @@ async fn fetch(
     uid: &ResponseUid,
     name: &str,
 ) -> Result<Result<Object, bool>, Error> {
-    let Ok(request) = Request::new(Watched::url_path(&(), None)).get(name, &GetParams::default()) else {
+    let Ok(request) = Request::new(Watched::url_path(&(), None)).get(name, &GetParams::default())
+    else {
         return Ok(Err(false));
     };
     let watched = match client.request::<Watched>(request).await {

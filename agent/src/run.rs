@@ -27,6 +27,8 @@ use crate::session::Introduction;
 const API_SERVER_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait between two tries to reach it.
 const API_SERVER_PAUSE: Duration = Duration::from_millis(250);
+/// How long the last answers on the health and metrics listener may take.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// Objects that are read, or wait in the session's queue, at one time.
 const SLOTS: usize = 32;
 /// JSON that is kept so that it need not be read again.
@@ -38,7 +40,11 @@ const WINDOW: u32 = 256 * 1024;
 ///
 /// # Errors
 /// If a file cannot be used, or the API server cannot be reached at the start.
-pub async fn run(config: Config, shutdown: CancellationToken, listener: TcpListener) -> anyhow::Result<()> {
+pub async fn run(
+    config: Config,
+    shutdown: CancellationToken,
+    listener: TcpListener,
+) -> anyhow::Result<()> {
     install_crypto_provider();
     let mut registry = Registry::default();
     let metrics = Arc::new(Metrics::new(&mut registry));
@@ -50,16 +56,27 @@ pub async fn run(config: Config, shutdown: CancellationToken, listener: TcpListe
     let own_end = shutdown.child_token();
     // Whatever way this function is left, what it started ends.
     let _end = own_end.clone().drop_guard();
-    let ops = tokio::spawn(ops::serve(listener, health, Arc::new(registry), own_end.clone()));
+    let ops = tokio::spawn(ops::serve(
+        listener,
+        health,
+        Arc::new(registry),
+        own_end.clone(),
+    ));
     tokio::spawn(tls.clone().keep_fresh(own_end.clone()));
 
-    let Some(found) = shutdown.run_until_cancelled(find_api_server()).await else { return Ok(()) };
+    let Some(found) = shutdown.run_until_cancelled(find_api_server()).await else {
+        return Ok(());
+    };
     let (client, kubernetes_version) = found?;
+    let read = shutdown.run_until_cancelled(kube_system_uid(&client));
+    let Some(kube_system_uid) = read.await else {
+        return Ok(());
+    };
     let context = Context {
         endpoint: endpoint(&config)?,
         connector: tls.connector(config.hub_server_name.clone()),
         introduction: Introduction {
-            kube_system_uid: kube_system_uid(&client).await,
+            kube_system_uid,
             kubernetes_version,
             responders: config.responders.clone(),
             cluster_name: config.cluster_name.clone(),
@@ -81,14 +98,20 @@ pub async fn run(config: Config, shutdown: CancellationToken, listener: TcpListe
         "nabu-agent serves"
     );
     if config.leader_elect {
-        let election = Election::new(client, config.leader_elect_namespace.clone(), config.leader_elect_lease.clone());
+        let election = Election::new(
+            client,
+            config.leader_elect_namespace.clone(),
+            config.leader_elect_lease.clone(),
+        );
         loop {
             metrics.leader.set(0);
             // A standby is ready: it has nothing else to do.
             for check in [&leader_check, &watch_check, &session_check] {
                 check.set_ready();
             }
-            let Some(term) = election.win(&shutdown).await else { break };
+            let Some(term) = election.win(&shutdown).await else {
+                break;
+            };
             metrics.leader.set(1);
             for check in [&watch_check, &session_check] {
                 check.set_unready("just became active");
@@ -109,15 +132,27 @@ pub async fn run(config: Config, shutdown: CancellationToken, listener: TcpListe
         serve(context, shutdown).await;
     }
     own_end.cancel();
-    ops.await.context("the health and metrics server stopped")?.context("the health and metrics server failed")
+    // Somebody who asked and does not read the answer must not keep the process.
+    match tokio::time::timeout(LAST_ANSWERS, ops).await {
+        Ok(ended) => ended
+            .context("the health and metrics server stopped")?
+            .context("the health and metrics server failed"),
+        Err(_) => Ok(()),
+    }
 }
 
 /// A certificate of another cluster would only be noticed by the hub.
 fn check_certificate(config: &Config) -> anyhow::Result<()> {
     let path = config.tls_cert.display();
-    let certificate = CertificateDer::from_pem_file(&config.tls_cert).with_context(|| format!("cannot read {path}"))?;
-    let identity = identity_of_certificate(&certificate, &config.trust_domain)
-        .with_context(|| format!("{path} is no agent certificate of trust domain {}", config.trust_domain))?;
+    let certificate = CertificateDer::from_pem_file(&config.tls_cert)
+        .with_context(|| format!("cannot read {path}"))?;
+    let identity =
+        identity_of_certificate(&certificate, &config.trust_domain).with_context(|| {
+            format!(
+                "{path} is no agent certificate of trust domain {}",
+                config.trust_domain
+            )
+        })?;
     match identity {
         Identity::Cluster(id) if id == config.cluster_id => Ok(()),
         other => bail!(
@@ -131,8 +166,13 @@ fn check_certificate(config: &Config) -> anyhow::Result<()> {
 fn endpoint(config: &Config) -> anyhow::Result<Endpoint> {
     // TLS is the connector's: tonic would ask for its own if the scheme said https.
     let authority = config.hub.authority().context("--hub names no host")?;
-    let port = if authority.port().is_none() { ":443" } else { "" };
-    let endpoint = Endpoint::from_shared(format!("http://{authority}{port}")).context("--hub is no address")?;
+    let port = if authority.port().is_none() {
+        ":443"
+    } else {
+        ""
+    };
+    let endpoint = Endpoint::from_shared(format!("http://{authority}{port}"))
+        .context("--hub is no address")?;
     Ok(endpoint
         .connect_timeout(Duration::from_secs(10))
         .initial_stream_window_size(WINDOW)
@@ -149,32 +189,53 @@ async fn find_api_server() -> anyhow::Result<(Client, String)> {
     config.connect_timeout = Some(Duration::from_secs(5));
     let url = config.cluster_url.clone();
     let remedy = "check KUBECONFIG or the pod's service account, and that the API server runs";
-    let client = Client::try_from(config).with_context(|| format!("cannot use the Kubernetes API server {url}; {remedy}"))?;
+    let client = Client::try_from(config)
+        .with_context(|| format!("cannot use the Kubernetes API server {url}; {remedy}"))?;
     let deadline = tokio::time::Instant::now() + API_SERVER_WAIT;
     loop {
         let asked = tokio::time::timeout_at(deadline, client.apiserver_version()).await;
         let reason = match asked {
             Ok(Ok(version)) => return Ok((client, version.git_version)),
             // Forbidden: it is there, it just does not tell.
-            Ok(Err(kube::Error::Api(status))) if status.code == 403 => return Ok((client, String::new())),
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                return Ok((client, String::new()));
+            }
             Ok(Err(error)) => crate::status::chain(&error),
             Err(_) => "no answer".to_owned(),
         };
         if tokio::time::Instant::now() + API_SERVER_PAUSE >= deadline {
-            bail!("cannot reach the Kubernetes API server {url} within {API_SERVER_WAIT:?}: {reason}; {remedy}");
+            bail!(
+                "cannot reach the Kubernetes API server {url} within {API_SERVER_WAIT:?}: {reason}; {remedy}"
+            );
         }
         tokio::time::sleep(API_SERVER_PAUSE).await;
     }
 }
 
-/// Empty if we may not read it: the hub then cannot tell two clusters with one id apart, and says so.
+/// Empty if it cannot be read: the hub then cannot tell two clusters with one id apart, and says so.
 async fn kube_system_uid(client: &Client) -> String {
-    let read = Api::<Namespace>::all(client.clone()).get_metadata("kube-system").await;
-    match read {
-        Ok(namespace) => namespace.metadata.uid.unwrap_or_default(),
-        Err(error) => {
-            tracing::warn!(reason = crate::status::chain(&error), "cannot read the namespace kube-system");
-            String::new()
-        }
+    let api = Api::<Namespace>::all(client.clone());
+    let deadline = tokio::time::Instant::now() + API_SERVER_WAIT;
+    loop {
+        let reason = match tokio::time::timeout_at(deadline, api.get_metadata("kube-system")).await
+        {
+            Ok(Ok(namespace)) => return namespace.metadata.uid.unwrap_or_default(),
+            Ok(Err(error)) => {
+                let final_answer = matches!(&error, kube::Error::Api(status) if status.code == 403);
+                let reason = crate::status::chain(&error);
+                // An API server that just started makes its namespaces a moment later.
+                if !final_answer && tokio::time::Instant::now() + API_SERVER_PAUSE < deadline {
+                    tokio::time::sleep(API_SERVER_PAUSE).await;
+                    continue;
+                }
+                reason
+            }
+            Err(_) => "no answer".to_owned(),
+        };
+        tracing::warn!(
+            reason,
+            "cannot read the namespace kube-system; allow it, so that the hub can tell clusters apart"
+        );
+        return String::new();
     }
 }

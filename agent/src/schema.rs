@@ -1,7 +1,7 @@
 //! Owns which fields `status` has in the EventResponse schema that this cluster serves.
 //!
 //! A server-side apply with a field that the CRD does not declare fails as a whole, and the CRD may be another than
-//! ours (upstream's has no `providerRef`). The API server's OpenAPI v3 document says what it declares; it is read once
+//! ours (upstream's has no `providerRef`). The API server's `OpenAPI` v3 document says what it declares; it is read once
 //! at the start, and again when a write fails on it or it is older than ten minutes.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::object::{GROUP, KIND, VERSION};
 
 /// How long a document is taken as current.
-const MAX_AGE: Duration = Duration::from_secs(600);
+const MAX_AGE: Duration = Duration::from_mins(10);
 /// How long to wait for the document.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// `$ref`s are followed this deep; a CRD's own schema nests no deeper for what we write.
@@ -31,10 +31,13 @@ enum Shape {
     List(Box<Shape>),
 }
 
+/// When the document was read, and what it said.
+type Reading = (Instant, Arc<Shape>);
+
 /// The shape of `status`, shared; unknown until it was read.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
-    known: Arc<Mutex<Option<(Instant, Arc<Shape>)>>>,
+    known: Arc<Mutex<Option<Reading>>>,
     reading: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -48,7 +51,8 @@ impl Schema {
 
     /// Whether it is time to read the document again.
     pub fn is_outdated(&self, now: Instant) -> bool {
-        self.current().is_none_or(|(read_at, _)| now.saturating_duration_since(read_at) > MAX_AGE)
+        self.current()
+            .is_none_or(|(read_at, _)| now.saturating_duration_since(read_at) > MAX_AGE)
     }
 
     /// Reads the document. On failure what was known stays.
@@ -56,19 +60,28 @@ impl Schema {
         let asked_at = Instant::now();
         let _one_at_a_time = self.reading.lock().await;
         // Somebody who waited for the lock has the answer already.
-        if self.current().is_some_and(|(read_at, _)| read_at >= asked_at) {
+        if self
+            .current()
+            .is_some_and(|(read_at, _)| read_at >= asked_at)
+        {
             return;
         }
         match read(client).await {
             Ok(shape) => {
-                *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), Arc::new(shape)));
+                *self.known.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some((Instant::now(), Arc::new(shape)));
             }
-            Err(reason) => tracing::warn!(reason, "could not read the served schema of EventResponse"),
+            Err(reason) => {
+                tracing::warn!(reason, "could not read the served schema of EventResponse");
+            }
         }
     }
 
-    fn current(&self) -> Option<(Instant, Arc<Shape>)> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn current(&self) -> Option<Reading> {
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -82,25 +95,39 @@ async fn read(client: &Client) -> Result<Shape, String> {
         .map_err(|_| format!("no answer from the API server within {TIMEOUT:?}"))?
         .map_err(|error| error.to_string())?;
     let document: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    status_shape(&document).ok_or_else(|| format!("the OpenAPI document of {GROUP}/{VERSION} has no {KIND} with a status"))
+    status_shape(&document).ok_or_else(|| {
+        format!("the OpenAPI document of {GROUP}/{VERSION} has no {KIND} with a status")
+    })
 }
 
 fn status_shape(document: &Value) -> Option<Shape> {
     let schemas = document.pointer("/components/schemas")?.as_object()?;
     let ours = schemas.values().find(|schema| {
-        let kinds = schema.get("x-kubernetes-group-version-kind").and_then(Value::as_array);
-        kinds.is_some_and(|kinds| kinds.iter().any(|gvk| gvk["group"] == GROUP && gvk["version"] == VERSION && gvk["kind"] == KIND))
+        let kinds = schema
+            .get("x-kubernetes-group-version-kind")
+            .and_then(Value::as_array);
+        kinds.is_some_and(|kinds| {
+            kinds.iter().any(|gvk| {
+                gvk["group"] == GROUP && gvk["version"] == VERSION && gvk["kind"] == KIND
+            })
+        })
     })?;
     Some(shape(ours.pointer("/properties/status")?, document, 0))
 }
 
 fn shape(schema: &Value, document: &Value, depth: usize) -> Shape {
-    if depth > MAX_DEPTH || schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) {
+    if depth > MAX_DEPTH
+        || schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true))
+    {
         return Shape::Any;
     }
     // Kubernetes wraps a reference that has a default or a description into an allOf of one.
-    let reference = schema.get("$ref").or_else(|| schema.pointer("/allOf/0/$ref")).and_then(Value::as_str);
-    if let Some(target) = reference.and_then(|path| document.pointer(path.trim_start_matches('#'))) {
+    let reference = schema
+        .get("$ref")
+        .or_else(|| schema.pointer("/allOf/0/$ref"))
+        .and_then(Value::as_str);
+    if let Some(target) = reference.and_then(|path| document.pointer(path.trim_start_matches('#')))
+    {
         return shape(target, document, depth + 1);
     }
     if let Some(items) = schema.get("items") {
@@ -108,7 +135,10 @@ fn shape(schema: &Value, document: &Value, depth: usize) -> Shape {
     }
     match schema.get("properties").and_then(Value::as_object) {
         Some(fields) if schema.get("additionalProperties").is_none() => Shape::Object(
-            fields.iter().map(|(name, field)| (name.clone(), shape(field, document, depth + 1))).collect(),
+            fields
+                .iter()
+                .map(|(name, field)| (name.clone(), shape(field, document, depth + 1)))
+                .collect(),
         ),
         _ => Shape::Any,
     }
@@ -137,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    fn document(status: Value) -> Value {
+    fn document(status: &Value) -> Value {
         json!({"components": {"schemas": {
             "io.ugallu.security.v1alpha1.EventResponse": {
                 "x-kubernetes-group-version-kind": [{"group": GROUP, "version": VERSION, "kind": KIND}],
@@ -158,7 +188,7 @@ mod tests {
             "parameters": {"type": "object", "additionalProperties": {"type": "string"}},
             "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {}},
         }});
-        let shape = status_shape(&document(declared)).unwrap();
+        let shape = status_shape(&document(&declared)).unwrap();
         let mut status = json!({
             "phase": "Failed", "providerRef": "https://forge.example/1",
             "error": {"type": "Permanent", "detail": "d"},
@@ -167,10 +197,13 @@ mod tests {
             "parameters": {"a": "b"}, "free": {"a": 1},
         });
         prune(&mut status, &shape);
-        assert_eq!(status, json!({
-            "phase": "Failed", "error": {"type": "Permanent"}, "evidence": [{"url": "u"}],
-            "outcome": {"type": "Errored"}, "parameters": {"a": "b"}, "free": {"a": 1},
-        }));
+        assert_eq!(
+            status,
+            json!({
+                "phase": "Failed", "error": {"type": "Permanent"}, "evidence": [{"url": "u"}],
+                "outcome": {"type": "Errored"}, "parameters": {"a": "b"}, "free": {"a": 1},
+            })
+        );
     }
 
     #[test]

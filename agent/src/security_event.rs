@@ -1,4 +1,4 @@
-//! Owns reading SecurityEvents: one by name, when an EventResponse that answers it is about to be sent.
+//! Owns reading `SecurityEvents`: one by name, when an EventResponse that answers it is about to be sent.
 //!
 //! They are never cached or watched: a cluster has many more of them than responses.
 
@@ -36,7 +36,10 @@ pub async fn fetch(client: &Client, wanted: &SecurityEventRef) -> Result<Found, 
 }
 
 fn accept(mut object: Value, wanted: &SecurityEventRef) -> Found {
-    let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+    let uid = object
+        .pointer("/metadata/uid")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if !wanted.uid.is_empty() && wanted.uid != uid {
         return Found::Absent(Absence::UidMismatch);
     }
@@ -45,9 +48,14 @@ fn accept(mut object: Value, wanted: &SecurityEventRef) -> Found {
 }
 
 fn missing(error: Error) -> Result<Found, Error> {
-    let Error::Api(status) = &error else { return Err(error) };
+    let Error::Api(status) = &error else {
+        return Err(error);
+    };
     // A 404 for one object names it; one for a kind that is not served does not.
-    let names_object = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    let names_object = status
+        .details
+        .as_ref()
+        .is_some_and(|details| !details.name.is_empty());
     match status.code {
         404 if names_object => Ok(Found::NotYet),
         403 | 404 => Ok(Found::Absent(Absence::NotReadable)),
@@ -62,7 +70,10 @@ mod tests {
     use super::*;
 
     fn wanted(uid: &str) -> SecurityEventRef {
-        SecurityEventRef { name: "se-1".to_owned(), uid: uid.to_owned() }
+        SecurityEventRef {
+            name: "se-1".to_owned(),
+            uid: uid.to_owned(),
+        }
     }
 
     fn refusal(status: Value) -> Found {
@@ -72,19 +83,29 @@ mod tests {
     #[test]
     fn another_uid_is_another_security_event() {
         let object = json!({"metadata": {"name": "se-1", "uid": "b", "managedFields": []}});
-        assert_eq!(accept(object.clone(), &wanted("a")), Found::Absent(Absence::UidMismatch));
+        assert_eq!(
+            accept(object.clone(), &wanted("a")),
+            Found::Absent(Absence::UidMismatch)
+        );
         let same = json!({"metadata": {"name": "se-1", "uid": "b"}}).to_string();
-        assert_eq!(accept(object.clone(), &wanted("b")), Found::Here(same.clone().into()));
+        assert_eq!(
+            accept(object.clone(), &wanted("b")),
+            Found::Here(same.clone().into())
+        );
         assert_eq!(accept(object, &wanted("")), Found::Here(same.into()));
     }
 
     #[test]
     fn a_missing_object_may_come_but_a_missing_kind_or_right_will_not() {
-        let object = json!({"code": 404, "reason": "NotFound", "message": "", "details": {"name": "se-1"}});
+        let object =
+            json!({"code": 404, "reason": "NotFound", "message": "", "details": {"name": "se-1"}});
         assert_eq!(refusal(object), Found::NotYet);
         let kind = json!({"code": 404, "reason": "NotFound", "message": "could not find the requested resource"});
         assert_eq!(refusal(kind), Found::Absent(Absence::NotReadable));
-        assert_eq!(refusal(json!({"code": 403, "message": "forbidden"})), Found::Absent(Absence::NotReadable));
+        assert_eq!(
+            refusal(json!({"code": 403, "message": "forbidden"})),
+            Found::Absent(Absence::NotReadable)
+        );
     }
 
     #[test]

@@ -31,13 +31,13 @@ const PATCHES: usize = 32;
 /// Frames from the hub that may wait; more stay in the transport.
 const FRAMES: usize = 64;
 /// How long writes that are under way may take at the end.
-const DRAIN: Duration = Duration::from_secs(3);
+const DRAIN: Duration = Duration::from_secs(2);
 /// How often gauges are set.
 const GAUGES: Duration = Duration::from_secs(1);
 /// How long not to ask for the schema again in the background.
 const SCHEMA_PAUSE: Duration = Duration::from_secs(30);
 /// Wake-ups further away than this need no timer.
-const FAR: Duration = Duration::from_secs(3600);
+const FAR: Duration = Duration::from_hours(1);
 
 /// What an active agent works with.
 #[derive(Clone)]
@@ -63,7 +63,11 @@ pub struct Context {
 /// What a task reports back.
 enum Done {
     Read(Event),
-    Wrote { uid: ResponseUid, revision: Option<Revision>, outcome: Outcome },
+    Wrote {
+        uid: ResponseUid,
+        revision: Option<Revision>,
+        outcome: Outcome,
+    },
 }
 
 /// Serves until `shutdown`, then lets writes that are under way end and closes the session.
@@ -88,6 +92,7 @@ pub async fn serve(context: Context, shutdown: CancellationToken) {
         context.client.clone(),
         Arc::clone(&context.metrics),
         context.watch_check.clone(),
+        shutdown.clone(),
     ));
     let mut shell = Shell::new(&context, done, backlog, &shutdown);
     let mut gauges = tokio::time::interval(GAUGES);
@@ -150,7 +155,11 @@ impl Shell {
             writer: Writer::new(context.client.clone(), schema.clone()),
             schema,
             schema_asked_at: None,
-            announcer: Announcer::start(context.client.clone(), Arc::clone(&context.metrics), shutdown.clone()),
+            announcer: Announcer::start(
+                context.client.clone(),
+                Arc::clone(&context.metrics),
+                shutdown.clone(),
+            ),
             metrics: Arc::clone(&context.metrics),
             backlog,
             done,
@@ -163,7 +172,11 @@ impl Shell {
 
     fn next_wake(&self) -> Instant {
         let far = Instant::now() + FAR;
-        [self.inventory.next_wake(), self.statuses.next_wake()].into_iter().flatten().min().unwrap_or(far)
+        [self.inventory.next_wake(), self.statuses.next_wake()]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(far)
     }
 
     fn on_watch(&mut self, event: watcher::Event<Watched>) {
@@ -174,9 +187,18 @@ impl Shell {
 
     fn on_session(&mut self, event: SessionEvent) {
         match event {
-            SessionEvent::Opened { session, outbox, credit, resync } => {
+            SessionEvent::Opened {
+                session,
+                outbox,
+                credit,
+                resync,
+            } => {
                 self.live = Some((session, outbox));
-                self.step(Event::SessionOpened { session, credit, resync });
+                self.step(Event::SessionOpened {
+                    session,
+                    credit,
+                    resync,
+                });
             }
             SessionEvent::Closed { superseded } => {
                 self.live = None;
@@ -202,7 +224,7 @@ impl Shell {
                 if update.phase.is_terminal() {
                     self.step(Event::FinalStatusOrdered(update.uid.clone()));
                 }
-                self.statuses.offer(update);
+                self.statuses.offer(Instant::now(), update);
             }
         }
     }
@@ -210,10 +232,18 @@ impl Shell {
     fn on_done(&mut self, done: Done) {
         match done {
             Done::Read(event) => self.step(event),
-            Done::Wrote { uid, revision, outcome } => {
+            Done::Wrote {
+                uid,
+                revision,
+                outcome,
+            } => {
                 let frame = match self.statuses.done(Instant::now(), &uid, revision, outcome) {
                     Some(Report::Applied(uid, revision)) => ToHub::Applied { uid, revision },
-                    Some(Report::Refused(uid, revision, reason)) => ToHub::StatusRefused { uid, revision, reason },
+                    Some(Report::Refused(uid, revision, reason)) => ToHub::StatusRefused {
+                        uid,
+                        revision,
+                        reason,
+                    },
                     None => return,
                 };
                 self.send(frame);
@@ -226,11 +256,16 @@ impl Shell {
         for effect in self.inventory.handle(Instant::now(), event) {
             match effect {
                 Effect::Prepare(wanted) => {
-                    let (client, responders, done) =
-                        (self.client.clone(), Arc::clone(&self.responders), self.done.clone());
+                    let (client, responders, done) = (
+                        self.client.clone(),
+                        Arc::clone(&self.responders),
+                        self.done.clone(),
+                    );
                     // Nobody listens any more only when the agent stops.
                     tokio::spawn(async move {
-                        let _ = done.send(Done::Read(read::prepare(&client, &responders, wanted).await));
+                        let _ = done.send(Done::Read(
+                            read::prepare(&client, &responders, wanted).await,
+                        ));
                     });
                 }
                 Effect::Send(frame) => {
@@ -242,9 +277,12 @@ impl Shell {
                 Effect::WriteRefusal { refusal, name } => {
                     let session = self.live.as_ref().map_or(0, |(session, _)| *session);
                     let update = StatusUpdate::refused(&refusal, &name, session, Timestamp::now());
-                    self.statuses.offer(Box::new(update));
+                    self.statuses.offer(Instant::now(), Box::new(update));
                 }
-                Effect::Synced => tracing::info!(unfinished = self.inventory.len(), "all EventResponses are listed"),
+                Effect::Synced => tracing::info!(
+                    unfinished = self.inventory.len(),
+                    "all EventResponses are listed"
+                ),
                 Effect::ResyncStarted => {
                     self.metrics.resyncs.inc();
                 }
@@ -254,7 +292,9 @@ impl Shell {
 
     /// A frame that does not fit is lost with its session: dropping the outbox ends it, and the next one starts over.
     fn send(&mut self, frame: ToHub) {
-        let Some((_, outbox)) = &self.live else { return };
+        let Some((_, outbox)) = &self.live else {
+            return;
+        };
         if let Err(overflow) = outbox.send(frame) {
             tracing::warn!(%overflow, "the session starts over");
             outbox.abort();
@@ -265,45 +305,73 @@ impl Shell {
         let now = Instant::now();
         while let Some(update) = self.statuses.next(now) {
             self.refresh_schema(now);
-            let (writer, announcer, metrics, done) =
-                (self.writer.clone(), self.announcer.clone(), Arc::clone(&self.metrics), self.done.clone());
+            let (writer, announcer, metrics, done) = (
+                self.writer.clone(),
+                self.announcer.clone(),
+                Arc::clone(&self.metrics),
+                self.done.clone(),
+            );
             tokio::spawn(async move {
                 let (uid, revision) = (update.uid.clone(), update.revision);
                 let outcome = write(&writer, &announcer, &metrics, update).await;
-                let _ = done.send(Done::Wrote { uid, revision, outcome });
+                let _ = done.send(Done::Wrote {
+                    uid,
+                    revision,
+                    outcome,
+                });
             });
         }
     }
 
     /// Reads the schema again in the background if it is outdated, and not while the last try may still run.
     fn refresh_schema(&mut self, now: Instant) {
-        let asked_lately = self.schema_asked_at.is_some_and(|at| now.saturating_duration_since(at) < SCHEMA_PAUSE);
+        let asked_lately = self
+            .schema_asked_at
+            .is_some_and(|at| now.saturating_duration_since(at) < SCHEMA_PAUSE);
         if asked_lately || !self.schema.is_outdated(now) {
             return;
         }
         self.schema_asked_at = Some(now);
-        let (schema, client, shutdown) = (self.schema.clone(), self.client.clone(), self.shutdown.clone());
+        let (schema, client, shutdown) = (
+            self.schema.clone(),
+            self.client.clone(),
+            self.shutdown.clone(),
+        );
         tokio::spawn(async move { shutdown.run_until_cancelled(schema.refresh(&client)).await });
     }
 
     fn set_gauges(&self) {
         let backlog = self.inventory.backlog();
         self.backlog.store(backlog as u64, Ordering::Relaxed);
-        self.metrics.backlog.set(i64::try_from(backlog).unwrap_or(i64::MAX));
-        self.metrics.tracked.set(i64::try_from(self.inventory.len()).unwrap_or(i64::MAX));
+        self.metrics
+            .backlog
+            .set(i64::try_from(backlog).unwrap_or(i64::MAX));
+        self.metrics
+            .tracked
+            .set(i64::try_from(self.inventory.len()).unwrap_or(i64::MAX));
     }
 }
 
-async fn write(writer: &Writer, announcer: &Announcer, metrics: &Metrics, update: Box<StatusUpdate>) -> Outcome {
+async fn write(
+    writer: &Writer,
+    announcer: &Announcer,
+    metrics: &Metrics,
+    update: Box<StatusUpdate>,
+) -> Outcome {
     let started = Instant::now();
     let written = writer.write(&update).await;
-    metrics.status_patch_seconds.observe(started.elapsed().as_secs_f64());
+    metrics
+        .status_patch_seconds
+        .observe(started.elapsed().as_secs_f64());
     let result = match written {
         Written::Stored => "stored",
         Written::Refused(_) => "refused",
         Written::Failed => "failed",
     };
-    metrics.status_patches.get_or_create(&PatchLabels { result }).inc();
+    metrics
+        .status_patches
+        .get_or_create(&PatchLabels { result })
+        .inc();
     match written {
         Written::Stored => {
             if update.phase.is_terminal() {

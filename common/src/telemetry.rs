@@ -24,7 +24,7 @@ pub struct LogArgs {
     #[arg(long, env = "NABU_LOG_FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
 
-    /// Level, or filter by module: info, debug, or for example info,nabu_hub=debug.
+    /// Level, or filter by module: info, debug, or for example `info,nabu_hub=debug`.
     #[arg(long, env = "NABU_LOG_LEVEL", default_value = "info")]
     pub log_level: String,
 }

@@ -6,8 +6,9 @@
 
 /// What agents speak with the hub (package `nabu.agent.v1`).
 #[expect(
-    missing_docs,
     clippy::pedantic,
+    clippy::allow_attributes,
+    clippy::large_enum_variant,
     reason = "generated code; the .proto files carry the documentation"
 )]
 pub mod agent_v1 {
@@ -16,8 +17,8 @@ pub mod agent_v1 {
 
 /// What administrators ask the hub (package `nabu.admin.v1`).
 #[expect(
-    missing_docs,
     clippy::pedantic,
+    clippy::allow_attributes,
     reason = "generated code; the .proto files carry the documentation"
 )]
 pub mod admin_v1 {

@@ -85,7 +85,9 @@ impl Entry {
 
     /// How long to wait after one more failure: doubles from `first` to `longest`.
     pub(super) fn next_pause(&mut self, first: Duration, longest: Duration) -> Duration {
-        let pause = first.saturating_mul(1 << self.failures.min(16)).min(longest);
+        let pause = first
+            .saturating_mul(1 << self.failures.min(16))
+            .min(longest);
         self.failures = self.failures.saturating_add(1);
         pause
     }

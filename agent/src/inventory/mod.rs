@@ -1,4 +1,4 @@
-//! Owns what the agent knows of unfinished EventResponses, and decides what to read and send next.
+//! Owns what the agent knows of unfinished `EventResponses`, and decides what to read and send next.
 //!
 //! [`Inventory::handle`] is synchronous and knows no runtime, no clock and no wire: an [`Event`] and the time go in,
 //! [`Effect`]s come out, and `serve` makes them happen. The API server is the log; what is kept here is a small record
@@ -30,9 +30,12 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// The first pause before an EventResponse is read again from an API server that fails; it doubles.
 const FIRST_READ_BACKOFF: Duration = Duration::from_millis(100);
 /// The longest pause between two tries to read an EventResponse from an API server that fails.
-const LONGEST_READ_BACKOFF: Duration = Duration::from_secs(15);
+const LONGEST_READ_BACKOFF: Duration = Duration::from_secs(5);
 
-/// The unfinished EventResponses of this cluster that are ours.
+/// So many names of objects that are gone may stay in the queue.
+const QUEUE_SLACK: usize = 64;
+
+/// The unfinished `EventResponses` of this cluster that are ours.
 #[derive(Debug)]
 pub struct Inventory {
     settings: Settings,
@@ -52,6 +55,8 @@ pub struct Inventory {
     synced: bool,
     /// What the list that runs has named so far.
     listing: Option<HashSet<ResponseUid>>,
+    /// Final statuses that the hub ordered before the first list named their objects.
+    early_ends: HashSet<ResponseUid>,
 }
 
 impl Inventory {
@@ -69,6 +74,7 @@ impl Inventory {
             kept_bytes: 0,
             synced: false,
             listing: None,
+            early_ends: HashSet::new(),
         }
     }
 
@@ -87,7 +93,11 @@ impl Inventory {
             Event::Applied(object) => self.observe(object, &mut effects),
             Event::Settled(uid) => self.settle(&uid, &mut effects),
             Event::Deleted(uid) => self.delete(&uid, &mut effects),
-            Event::SessionOpened { session, credit, resync } => {
+            Event::SessionOpened {
+                session,
+                credit,
+                resync,
+            } => {
                 self.open(now, session, credit, resync, &mut effects);
             }
             Event::SessionClosed => self.close(),
@@ -97,12 +107,23 @@ impl Inventory {
             Event::FinalStatusOrdered(uid) => {
                 if let Some(entry) = self.entries.get_mut(&uid) {
                     entry.final_status_ordered = true;
+                } else if !self.synced {
+                    self.early_ends.insert(uid);
                 }
             }
-            Event::Prepared { session, observation } => self.send(session, observation, &mut effects),
-            Event::SecurityEventMissing { session, uid } => self.wait_for_security_event(now, session, &uid),
+            Event::Prepared {
+                session,
+                observation,
+            } => self.send(session, observation, &mut effects),
+            Event::SecurityEventMissing { session, uid } => {
+                self.wait_for_security_event(now, session, &uid);
+            }
             Event::PrepareFailed { session, uid } => self.read_later(now, session, &uid),
-            Event::Vanished { session, uid, finished } => {
+            Event::Vanished {
+                session,
+                uid,
+                finished,
+            } => {
                 self.came_back(session, false);
                 if finished {
                     self.settle(&uid, &mut effects);
@@ -128,12 +149,15 @@ impl Inventory {
         timer.into_iter().chain(resync).min()
     }
 
-    /// EventResponses that the hub has not accepted yet.
+    /// `EventResponses` that the hub has not accepted yet.
     pub fn backlog(&self) -> usize {
-        self.entries.values().filter(|entry| entry.in_backlog()).count()
+        self.entries
+            .values()
+            .filter(|entry| entry.in_backlog())
+            .count()
     }
 
-    /// EventResponses that are remembered.
+    /// `EventResponses` that are remembered.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -157,7 +181,9 @@ impl Inventory {
                 return;
             }
         } else {
-            self.entries.insert(uid.clone(), Entry::new(&object));
+            let mut entry = Entry::new(&object);
+            entry.final_status_ordered = self.early_ends.remove(&uid);
+            self.entries.insert(uid.clone(), entry);
             if let Some(snapshot) = self.snapshot() {
                 snapshot.appeared(&uid);
             }
@@ -180,7 +206,9 @@ impl Inventory {
 
     /// Without a session nothing is queued: opening one queues everything.
     fn enqueue(&mut self, uid: ResponseUid) {
-        let Some(entry) = self.entries.get_mut(&uid) else { return };
+        let Some(entry) = self.entries.get_mut(&uid) else {
+            return;
+        };
         entry.state = State::Waiting;
         if self.live.is_some() && !entry.queued {
             entry.queued = true;
@@ -189,13 +217,21 @@ impl Inventory {
     }
 
     fn end_list(&mut self, effects: &mut Vec<Effect>) {
-        let Some(listed) = self.listing.take() else { return };
-        let missing: Vec<_> = self.entries.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
+        let Some(listed) = self.listing.take() else {
+            return;
+        };
+        let missing: Vec<_> = self
+            .entries
+            .keys()
+            .filter(|uid| !listed.contains(*uid))
+            .cloned()
+            .collect();
         for uid in missing {
             self.delete(&uid, effects);
         }
         if !self.synced {
             self.synced = true;
+            self.early_ends = HashSet::new();
             effects.push(Effect::Synced);
         }
         if let Some(snapshot) = self.snapshot() {
@@ -207,7 +243,11 @@ impl Inventory {
     /// Finished is usually our own status coming back. If somebody else ended it, the hub is told that the object is
     /// out of its hands, in the one way that the protocol has: it is not there any more.
     fn settle(&mut self, uid: &ResponseUid, effects: &mut Vec<Effect>) {
-        if self.entries.get(uid).is_none_or(|entry| entry.final_status_ordered) {
+        if self
+            .entries
+            .get(uid)
+            .is_none_or(|entry| entry.final_status_ordered)
+        {
             self.forget(uid, effects);
         } else {
             self.delete(uid, effects);
@@ -225,6 +265,11 @@ impl Inventory {
     fn forget(&mut self, uid: &ResponseUid, effects: &mut Vec<Effect>) -> Option<Entry> {
         let mut entry = self.entries.remove(uid)?;
         self.kept_bytes -= entry.drop_kept();
+        // Without credit nothing takes names off the queue, and objects may come and go all the time.
+        if self.queue.len() > 2 * self.entries.len() + QUEUE_SLACK {
+            let entries = &self.entries;
+            self.queue.retain(|uid| entries.contains_key(uid));
+        }
         if let Some(snapshot) = self.snapshot() {
             snapshot.settled(uid);
         }
@@ -248,7 +293,10 @@ impl Inventory {
         };
         entry.state = State::Refused;
         entry.final_status_ordered = true;
-        effects.push(Effect::WriteRefusal { refusal: refusal.clone(), name: entry.name.clone() });
+        effects.push(Effect::WriteRefusal {
+            refusal: refusal.clone(),
+            name: entry.name.clone(),
+        });
         if let Some(snapshot) = self.snapshot() {
             snapshot.settled(&refusal.uid);
         }
@@ -260,7 +308,12 @@ impl Inventory {
             return;
         }
         let uid = observation.uid.clone();
-        let Some(entry) = self.entries.get_mut(&uid) else { return self.grant(1) };
+        let Some(entry) = self.entries.get_mut(&uid) else {
+            return self.grant(1);
+        };
+        if entry.state == State::Refused {
+            return self.grant(1);
+        }
         // A change that the watch showed meanwhile, and that this reading has not seen, is read again.
         if entry.state == (State::Preparing { stale: true })
             && observation.spec_hash != entry.spec_hash
@@ -285,7 +338,9 @@ impl Inventory {
         if self.came_back(session, false)
             && let Some(entry) = self.entries.get_mut(uid)
         {
-            let give_up_at = *entry.give_up_at.get_or_insert(now + self.settings.security_event_wait);
+            let give_up_at = *entry
+                .give_up_at
+                .get_or_insert(now + self.settings.security_event_wait);
             let pause = entry.next_pause(FIRST_LOOK, LONGEST_LOOK);
             self.delay(uid, (now + pause).min(give_up_at));
         }
@@ -311,7 +366,10 @@ impl Inventory {
     /// A read came back. Says whether it was for the live session, and returns its credit if that is not used.
     fn came_back(&mut self, session: u64, used: bool) -> bool {
         self.preparing = self.preparing.saturating_sub(1);
-        let live = self.live.as_ref().is_some_and(|live| live.number == session);
+        let live = self
+            .live
+            .as_ref()
+            .is_some_and(|live| live.number == session);
         self.grant(u32::from(live && !used));
         live
     }
@@ -327,17 +385,29 @@ impl Inventory {
             && timer.key().0 <= now
         {
             let ((due, _), uid) = timer.remove_entry();
-            if self.entries.get(&uid).is_some_and(|entry| entry.state == State::Delayed(due)) {
+            if self
+                .entries
+                .get(&uid)
+                .is_some_and(|entry| entry.state == State::Delayed(due))
+            {
                 self.enqueue(uid);
             }
         }
-        if self.live.as_ref().is_some_and(|live| live.next_resync <= now) {
+        if self
+            .live
+            .as_ref()
+            .is_some_and(|live| live.next_resync <= now)
+        {
             self.begin_snapshot(now, effects);
         }
     }
 
     /// Whether this generation of an object is known already, so that its spec need not be read.
     pub fn knows(&self, uid: &ResponseUid, generation: i64) -> bool {
-        generation > 0 && self.entries.get(uid).is_some_and(|entry| entry.generation == generation)
+        generation > 0
+            && self
+                .entries
+                .get(uid)
+                .is_some_and(|entry| entry.generation == generation)
     }
 }

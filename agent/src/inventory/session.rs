@@ -74,7 +74,10 @@ impl Inventory {
                 continue;
             }
             remaining.insert(uid.clone());
-            if matches!(entry.state, State::Waiting | State::Offered | State::Accepted) {
+            if matches!(
+                entry.state,
+                State::Waiting | State::Offered | State::Accepted
+            ) {
                 again.push(uid.clone());
             }
         }
@@ -112,8 +115,12 @@ impl Inventory {
             if live.credit == 0 {
                 return;
             }
-            let Some(uid) = self.queue.pop_front() else { return };
-            let Some(entry) = self.entries.get_mut(&uid) else { continue };
+            let Some(uid) = self.queue.pop_front() else {
+                return;
+            };
+            let Some(entry) = self.entries.get_mut(&uid) else {
+                continue;
+            };
             entry.queued = false;
             if entry.state != State::Waiting {
                 continue;

@@ -19,7 +19,12 @@ pub(super) struct Snapshot {
 
 impl Snapshot {
     pub(super) fn new(id: u64, remaining: HashSet<ResponseUid>, open_ended: bool) -> Self {
-        Self { id, remaining, sent: 0, open_ended }
+        Self {
+            id,
+            remaining,
+            sent: 0,
+            open_ended,
+        }
     }
 
     /// An object became known.

@@ -16,12 +16,19 @@ pub struct Backoff {
 impl Backoff {
     /// Doubles from `base` to `cap`.
     pub const fn new(base: Duration, cap: Duration) -> Self {
-        Self { base, cap, failures: 0 }
+        Self {
+            base,
+            cap,
+            failures: 0,
+        }
     }
 
     /// The next wait, at least `floor`; `chance` is a random number from 0 to 1.
     pub fn next(&mut self, floor: Duration, chance: f64) -> Duration {
-        let bound = self.base.saturating_mul(1 << self.failures.min(16)).min(self.cap);
+        let bound = self
+            .base
+            .saturating_mul(1 << self.failures.min(16))
+            .min(self.cap);
         self.failures = self.failures.saturating_add(1);
         floor + bound.mul_f64(chance.clamp(0.0, 1.0))
     }
@@ -39,16 +46,27 @@ mod tests {
     #[test]
     fn the_bound_doubles_up_to_the_cap_and_starts_over_after_a_success() {
         let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
-        let bounds: Vec<_> = (0..8).map(|_| backoff.next(Duration::ZERO, 1.0).as_millis()).collect();
+        let bounds: Vec<_> = (0..8)
+            .map(|_| backoff.next(Duration::ZERO, 1.0).as_millis())
+            .collect();
         assert_eq!(bounds, [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]);
         backoff.reset();
-        assert_eq!(backoff.next(Duration::ZERO, 0.5), Duration::from_millis(250));
+        assert_eq!(
+            backoff.next(Duration::ZERO, 0.5),
+            Duration::from_millis(250)
+        );
     }
 
     #[test]
     fn the_hubs_own_wish_is_a_floor_with_jitter_on_top() {
         let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
-        assert_eq!(backoff.next(Duration::from_secs(7), 0.0), Duration::from_secs(7));
-        assert_eq!(backoff.next(Duration::from_secs(7), 1.0), Duration::from_secs(8));
+        assert_eq!(
+            backoff.next(Duration::from_secs(7), 0.0),
+            Duration::from_secs(7)
+        );
+        assert_eq!(
+            backoff.next(Duration::from_secs(7), 1.0),
+            Duration::from_secs(8)
+        );
     }
 }

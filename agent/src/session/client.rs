@@ -31,6 +31,8 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 const SILENT_INTERVALS: u32 = 3;
 /// How long to keep away when another agent of this cluster took over, before jitter.
 const AFTER_SUPERSEDED: Duration = Duration::from_secs(15);
+/// A session that lasted so long counts as a success: the waits between tries start over.
+const STABLE: Duration = Duration::from_secs(10);
 /// What a frame needs beside its content on the wire.
 const FRAME_MARGIN: usize = 64;
 
@@ -57,7 +59,7 @@ pub struct Client {
     pub connector: Connector,
     /// What to say in Hello.
     pub introduction: Introduction,
-    /// EventResponses that the hub has not accepted; told in heartbeats.
+    /// `EventResponses` that the hub has not accepted; told in heartbeats.
     pub backlog: Arc<AtomicU64>,
     /// What operators see.
     pub metrics: Arc<Metrics>,
@@ -83,7 +85,10 @@ struct End {
 
 impl End {
     fn because(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), ..Self::default() }
+        Self {
+            reason: reason.into(),
+            ..Self::default()
+        }
     }
 }
 
@@ -95,24 +100,34 @@ impl Client {
             if number > 1 {
                 self.metrics.reconnects.inc();
             }
+            let started = Instant::now();
             let end = self.session(number, &shutdown).await;
             self.metrics.session_connected.set(0);
-            let closed = SessionEvent::Closed { superseded: end.superseded };
-            if shutdown.is_cancelled() || (end.established && self.events.send(closed).await.is_err()) {
+            let closed = SessionEvent::Closed {
+                superseded: end.superseded,
+            };
+            if shutdown.is_cancelled()
+                || (end.established && self.events.send(closed).await.is_err())
+            {
                 break;
             }
-            if end.established {
+            if end.established && started.elapsed() >= STABLE {
                 backoff.reset();
             }
             let wait = backoff.next(end.wait, rand::random());
-            self.check.set_unready(format!("no session with the hub: {}", end.reason));
+            self.check
+                .set_unready(format!("no session with the hub: {}", end.reason));
             warn!(
                 hub = %self.endpoint.uri(),
                 reason = end.reason,
                 retry_in = ?wait,
                 "no session with the hub; work goes on when it is back. Check --hub, the network and the certificates"
             );
-            if shutdown.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+            if shutdown
+                .run_until_cancelled(tokio::time::sleep(wait))
+                .await
+                .is_none()
+            {
                 break;
             }
         }
@@ -146,7 +161,9 @@ impl Client {
         }
         self.metrics.session_connected.set(1);
         self.check.set_ready();
-        let mut end = self.converse(number, &mut stream, &outbox, interval, shutdown).await;
+        let mut end = self
+            .converse(number, &mut stream, &outbox, interval, shutdown)
+            .await;
         end.established = true;
         if shutdown.is_cancelled() {
             // Ends our half; the hub ends its own, unless it hangs.
@@ -170,13 +187,28 @@ impl Client {
         let mut client = AgentServiceClient::new(channel)
             .max_decoding_message_size(MAX_FRAME_BYTES + FRAME_MARGIN)
             .max_encoding_message_size(MAX_FRAME_BYTES + FRAME_MARGIN);
-        outbox.send_control(convert::frame(ToHubFrame::Hello(self.hello()))).map_err(|error| End::because(error.to_string()))?;
-        let refused = |status: tonic::Status| End::because(format!("{:?}: {}", status.code(), status.message()));
-        let mut stream = client.session(outgoing).await.map_err(refused)?.into_inner();
-        match stream.message().await.map_err(refused)?.and_then(|answer| answer.frame) {
+        outbox
+            .send_control(convert::frame(ToHubFrame::Hello(self.hello())))
+            .map_err(|error| End::because(error.to_string()))?;
+        let refused = |status: tonic::Status| {
+            End::because(format!("{:?}: {}", status.code(), status.message()))
+        };
+        let mut stream = client
+            .session(outgoing)
+            .await
+            .map_err(refused)?
+            .into_inner();
+        match stream
+            .message()
+            .await
+            .map_err(refused)?
+            .and_then(|answer| answer.frame)
+        {
             Some(FromHubFrame::Welcome(welcome)) => Ok((stream, welcome)),
-            Some(FromHubFrame::Goodbye(goodbye)) => Err(farewell(goodbye)),
-            _ => Err(End::because("the hub answered Hello with neither Welcome nor Goodbye")),
+            Some(FromHubFrame::Goodbye(goodbye)) => Err(farewell(&goodbye)),
+            _ => Err(End::because(
+                "the hub answered Hello with neither Welcome nor Goodbye",
+            )),
         }
     }
 
@@ -213,7 +245,6 @@ impl Client {
                 biased;
                 () = shutdown.cancelled() => return End::default(),
                 () = outbox.aborted() => return End::because("the hub takes frames too slowly"),
-                answer = stream.message() => answer,
                 _ = heartbeat.tick() => {
                     if heard_at.elapsed() >= interval * SILENT_INTERVALS {
                         return End::because(format!("the hub has been silent for {:?}", heard_at.elapsed()));
@@ -227,19 +258,33 @@ impl Client {
                     }
                     continue;
                 }
+                // Behind the heartbeat, which a storm of frames must not hold up.
+                answer = stream.message() => answer,
             };
             heard_at = Instant::now();
             let frame = match answer {
-                Ok(Some(SessionResponse { frame: Some(FromHubFrame::Goodbye(goodbye)) })) => return farewell(goodbye),
+                Ok(Some(SessionResponse {
+                    frame: Some(FromHubFrame::Goodbye(goodbye)),
+                })) => return farewell(&goodbye),
                 Ok(Some(SessionResponse { frame: Some(frame) })) => frame,
                 // A frame of a newer hub that we do not know.
                 Ok(Some(SessionResponse { frame: None })) => continue,
                 Ok(None) => return End::because("the hub ended the session"),
-                Err(status) => return End::because(format!("{:?}: {}", status.code(), status.message())),
+                Err(status) => {
+                    return End::because(format!("{:?}: {}", status.code(), status.message()));
+                }
             };
             match convert::from_wire(frame, number) {
                 Ok(Some(frame)) => {
-                    if self.events.send(SessionEvent::Frame { session: number, frame }).await.is_err() {
+                    if self
+                        .events
+                        .send(SessionEvent::Frame {
+                            session: number,
+                            frame,
+                        })
+                        .await
+                        .is_err()
+                    {
                         return End::default();
                     }
                 }
@@ -250,12 +295,24 @@ impl Client {
     }
 }
 
-fn farewell(goodbye: Goodbye) -> End {
+fn farewell(goodbye: &Goodbye) -> End {
     let superseded = goodbye.reason() == GoodbyeReason::Superseded;
     let asked = duration(goodbye.reconnect_after.as_ref()).unwrap_or_default();
-    let wait = if superseded { asked.max(AFTER_SUPERSEDED) } else { asked };
-    let reason = goodbye.reason().as_str_name().trim_start_matches("GOODBYE_REASON_");
-    End { reason: format!("the hub said goodbye ({reason}): {}", goodbye.message), superseded, wait, established: false }
+    let wait = if superseded {
+        asked.max(AFTER_SUPERSEDED)
+    } else {
+        asked
+    };
+    let reason = goodbye
+        .reason()
+        .as_str_name()
+        .trim_start_matches("GOODBYE_REASON_");
+    End {
+        reason: format!("the hub said goodbye ({reason}): {}", goodbye.message),
+        superseded,
+        wait,
+        established: false,
+    }
 }
 
 /// A positive duration, if there is one.
@@ -270,15 +327,25 @@ mod tests {
 
     #[test]
     fn a_superseded_agent_keeps_away_longer_than_the_hub_asks() {
-        let goodbye = Goodbye { reason: GoodbyeReason::Superseded.into(), ..Default::default() };
-        let end = farewell(goodbye);
+        let goodbye = Goodbye {
+            reason: GoodbyeReason::Superseded.into(),
+            ..Default::default()
+        };
+        let end = farewell(&goodbye);
         assert!(end.superseded && end.wait == AFTER_SUPERSEDED);
     }
 
     #[test]
     fn the_hubs_wish_to_come_back_later_is_kept() {
-        let after = Some(prost_types::Duration { seconds: 42, nanos: 0 });
-        let goodbye = Goodbye { reason: GoodbyeReason::Overloaded.into(), reconnect_after: after, message: String::new() };
-        assert_eq!(farewell(goodbye).wait, Duration::from_secs(42));
+        let after = Some(prost_types::Duration {
+            seconds: 42,
+            nanos: 0,
+        });
+        let goodbye = Goodbye {
+            reason: GoodbyeReason::Overloaded.into(),
+            reconnect_after: after,
+            message: String::new(),
+        };
+        assert_eq!(farewell(&goodbye).wait, Duration::from_secs(42));
     }
 }

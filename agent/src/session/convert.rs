@@ -6,7 +6,9 @@ use nabu_common::ids::{ResponseUid, Revision};
 use nabu_proto::MAX_FRAME_BYTES;
 use nabu_proto::agent_v1 as wire;
 use nabu_proto::agent_v1::session_request::Frame;
-use nabu_proto::agent_v1::{RefusalCode, SecurityEventAbsence, SessionRequest, observed, session_response};
+use nabu_proto::agent_v1::{
+    RefusalCode, SecurityEventAbsence, SessionRequest, observed, session_response,
+};
 use prost::Message as _;
 use serde_json::{Map, Value, json};
 
@@ -27,20 +29,33 @@ pub(super) fn frame(frame: Frame) -> SessionRequest {
 
 pub(super) fn to_wire(value: ToHub) -> SessionRequest {
     match value {
-        ToHub::SnapshotBegin { id } => frame(Frame::SnapshotBegin(wire::SnapshotBegin { snapshot_id: id })),
-        ToHub::SnapshotEnd { id, count } => {
-            frame(Frame::SnapshotEnd(wire::SnapshotEnd { snapshot_id: id, count }))
-        }
+        ToHub::SnapshotBegin { id } => frame(Frame::SnapshotBegin(wire::SnapshotBegin {
+            snapshot_id: id,
+        })),
+        ToHub::SnapshotEnd { id, count } => frame(Frame::SnapshotEnd(wire::SnapshotEnd {
+            snapshot_id: id,
+            count,
+        })),
         ToHub::Observed(observation) => observed_frame(*observation),
-        ToHub::Deleted { uid, name } => {
-            frame(Frame::Deleted(wire::Deleted { r#ref: Some(wire::ObjectRef { uid: uid.to_string(), name }) }))
-        }
-        ToHub::Applied { uid, revision } => {
-            frame(Frame::Applied(wire::Applied { uid: uid.to_string(), revision: revision.0 }))
-        }
-        ToHub::StatusRefused { uid, revision, reason } => {
-            frame(Frame::StatusRefused(wire::StatusRefused { uid: uid.to_string(), revision: revision.0, reason }))
-        }
+        ToHub::Deleted { uid, name } => frame(Frame::Deleted(wire::Deleted {
+            r#ref: Some(wire::ObjectRef {
+                uid: uid.to_string(),
+                name,
+            }),
+        })),
+        ToHub::Applied { uid, revision } => frame(Frame::Applied(wire::Applied {
+            uid: uid.to_string(),
+            revision: revision.0,
+        })),
+        ToHub::StatusRefused {
+            uid,
+            revision,
+            reason,
+        } => frame(Frame::StatusRefused(wire::StatusRefused {
+            uid: uid.to_string(),
+            revision: revision.0,
+            reason,
+        })),
     }
 }
 
@@ -52,14 +67,20 @@ fn observed_frame(observation: Observation) -> SessionRequest {
     };
     let size = observation.event_response.len();
     let mut observed = wire::Observed {
-        r#ref: Some(wire::ObjectRef { uid: observation.uid.to_string(), name: observation.name }),
+        r#ref: Some(wire::ObjectRef {
+            uid: observation.uid.to_string(),
+            name: observation.name,
+        }),
         generation: observation.generation,
         responder_name: observation.responder,
         cluster_id: String::new(),
         spec_hash: Bytes::copy_from_slice(&observation.spec_hash),
         content: None,
     };
-    let attempts = [(event, absence), (Bytes::new(), SecurityEventAbsence::TooLarge)];
+    let attempts = [
+        (event, absence),
+        (Bytes::new(), SecurityEventAbsence::TooLarge),
+    ];
     for (security_event_json, absence) in attempts {
         observed.content = Some(observed::Content::Objects(wire::ResponseObjects {
             event_response_json: observation.event_response.clone(),
@@ -90,7 +111,10 @@ fn absence_to_wire(absence: Absence) -> SecurityEventAbsence {
 }
 
 /// Reads a frame that is not about the session itself; `None` for those that are.
-pub(super) fn from_wire(frame: session_response::Frame, session: u64) -> Result<Option<FromHub>, Unreadable> {
+pub(super) fn from_wire(
+    frame: session_response::Frame,
+    session: u64,
+) -> Result<Option<FromHub>, Unreadable> {
     use session_response::Frame;
     Ok(Some(match frame {
         Frame::Accepted(accepted) => FromHub::Accepted {
@@ -99,7 +123,10 @@ pub(super) fn from_wire(frame: session_response::Frame, session: u64) -> Result<
                 .spec_hash
                 .as_ref()
                 .try_into()
-                .map_err(|_| Unreadable { frame: "Accepted", field: "spec_hash" })?,
+                .map_err(|_| Unreadable {
+                    frame: "Accepted",
+                    field: "spec_hash",
+                })?,
         },
         Frame::Refused(refused) => FromHub::Refused(Refusal {
             uid: uid(&refused.uid, "Refused")?,
@@ -113,7 +140,10 @@ pub(super) fn from_wire(frame: session_response::Frame, session: u64) -> Result<
 }
 
 fn uid(text: &str, frame: &'static str) -> Result<ResponseUid, Unreadable> {
-    text.parse().map_err(|_| Unreadable { frame, field: "uid" })
+    text.parse().map_err(|_| Unreadable {
+        frame,
+        field: "uid",
+    })
 }
 
 fn refusal_reason(code: RefusalCode) -> &'static str {
@@ -139,10 +169,16 @@ fn phase_from_wire(phase: wire::Phase) -> Option<Phase> {
 
 /// The fields of `status`; what is not set is left out, so that server-side apply removes what we set before.
 fn status_from_wire(status: wire::Status, session: u64) -> Result<StatusUpdate, Unreadable> {
-    let phase = phase_from_wire(status.phase()).ok_or(Unreadable { frame: "Status", field: "phase" })?;
+    let phase = phase_from_wire(status.phase()).ok_or(Unreadable {
+        frame: "Status",
+        field: "phase",
+    })?;
     let target = status.r#ref.unwrap_or_default();
     if target.name.is_empty() {
-        return Err(Unreadable { frame: "Status", field: "ref.name" });
+        return Err(Unreadable {
+            frame: "Status",
+            field: "ref.name",
+        });
     }
     let mut fields = Map::new();
     fields.insert("phase".to_owned(), phase.as_str().into());
@@ -167,10 +203,16 @@ fn status_from_wire(status: wire::Status, session: u64) -> Result<StatusUpdate, 
         fields.insert("error".to_owned(), parts.into());
     }
     if !status.evidence.is_empty() {
-        fields.insert("evidence".to_owned(), status.evidence.into_iter().map(evidence_json).collect());
+        fields.insert(
+            "evidence".to_owned(),
+            status.evidence.into_iter().map(evidence_json).collect(),
+        );
     }
     if !status.conditions.is_empty() {
-        fields.insert("conditions".to_owned(), status.conditions.into_iter().map(condition_json).collect());
+        fields.insert(
+            "conditions".to_owned(),
+            status.conditions.iter().map(condition_json).collect(),
+        );
     }
     Ok(StatusUpdate {
         uid: uid(&target.uid, "Status")?,
@@ -190,8 +232,11 @@ fn evidence_json(evidence: wire::Evidence) -> Value {
     parts.into()
 }
 
-fn condition_json(condition: wire::Condition) -> Value {
-    let since = condition.last_transition_time.and_then(time_from_wire).unwrap_or_default();
+fn condition_json(condition: &wire::Condition) -> Value {
+    let since = condition
+        .last_transition_time
+        .and_then(time_from_wire)
+        .unwrap_or_default();
     json!({
         "type": condition.r#type,
         "status": condition.status,
@@ -219,7 +264,10 @@ fn time_from_wire(time: prost_types::Timestamp) -> Option<Timestamp> {
 }
 
 pub(super) fn time_to_wire(time: Timestamp) -> prost_types::Timestamp {
-    prost_types::Timestamp { seconds: time.as_second(), nanos: time.subsec_nanosecond() }
+    prost_types::Timestamp {
+        seconds: time.as_second(),
+        nanos: time.subsec_nanosecond(),
+    }
 }
 
 #[cfg(test)]
@@ -240,34 +288,57 @@ mod tests {
 
     fn content(frame: SessionRequest) -> observed::Content {
         assert!(frame.encoded_len() <= MAX_FRAME_BYTES);
-        let Some(Frame::Observed(observed)) = frame.frame else { panic!("not observed") };
+        let Some(Frame::Observed(observed)) = frame.frame else {
+            panic!("not observed")
+        };
         observed.content.unwrap()
     }
 
     #[test]
     fn objects_that_fit_travel_together() {
-        let observed::Content::Objects(objects) = content(to_wire(observation(1000, 1000))) else { panic!() };
+        let observed::Content::Objects(objects) = content(to_wire(observation(1000, 1000))) else {
+            panic!()
+        };
         assert_eq!(objects.security_event_json.len(), 1000);
-        assert_eq!(objects.security_event_absence(), SecurityEventAbsence::Unspecified);
+        assert_eq!(
+            objects.security_event_absence(),
+            SecurityEventAbsence::Unspecified
+        );
     }
 
     #[test]
     fn a_security_event_that_does_not_fit_is_left_out() {
-        let observed::Content::Objects(objects) = content(to_wire(observation(600_000, 600_000))) else { panic!() };
+        let observed::Content::Objects(objects) = content(to_wire(observation(600_000, 600_000)))
+        else {
+            panic!()
+        };
         assert!(objects.security_event_json.is_empty());
-        assert_eq!(objects.security_event_absence(), SecurityEventAbsence::TooLarge);
+        assert_eq!(
+            objects.security_event_absence(),
+            SecurityEventAbsence::TooLarge
+        );
     }
 
     #[test]
     fn an_event_response_that_does_not_fit_is_named_with_its_size_and_a_remedy() {
-        let observed::Content::Unserveable(why) = content(to_wire(observation(1_500_000, 10))) else { panic!() };
+        let observed::Content::Unserveable(why) = content(to_wire(observation(1_500_000, 10)))
+        else {
+            panic!()
+        };
         assert_eq!(why.reason, "TooLarge");
-        assert!(why.message.contains("1500000") && why.message.contains("1048576"), "{}", why.message);
+        assert!(
+            why.message.contains("1500000") && why.message.contains("1048576"),
+            "{}",
+            why.message
+        );
     }
 
     #[test]
     fn a_status_has_the_fields_of_the_object_and_leaves_out_what_is_not_set() {
-        let at = Some(prost_types::Timestamp { seconds: 1_700_000_000, nanos: 0 });
+        let at = Some(prost_types::Timestamp {
+            seconds: 1_700_000_000,
+            nanos: 0,
+        });
         let status = wire::Status {
             r#ref: Some(wire::ObjectRef {
                 uid: "7b1c1c1e-9a55-4c5f-8d6b-0d8c3c1f2a11".to_owned(),
@@ -277,7 +348,10 @@ mod tests {
             phase: wire::Phase::Succeeded.into(),
             attempts: 1,
             completed_at: at,
-            outcome: Some(wire::Outcome { r#type: "ActionTaken".to_owned(), message: "opened".to_owned() }),
+            outcome: Some(wire::Outcome {
+                r#type: "ActionTaken".to_owned(),
+                message: "opened".to_owned(),
+            }),
             provider_ref: "https://forge.example/pull/1".to_owned(),
             conditions: vec![wire::Condition {
                 r#type: "Accepted".to_owned(),
@@ -288,7 +362,11 @@ mod tests {
             }],
             ..Default::default()
         };
-        let Ok(Some(FromHub::Status(update))) = from_wire(session_response::Frame::Status(status), 1) else { panic!() };
+        let Ok(Some(FromHub::Status(update))) =
+            from_wire(session_response::Frame::Status(status), 1)
+        else {
+            panic!()
+        };
         assert_eq!(update.revision, Some(Revision(4)));
         assert_eq!(
             Value::Object(update.fields),
@@ -306,7 +384,10 @@ mod tests {
 
     #[test]
     fn a_status_without_a_phase_or_a_name_is_not_taken() {
-        let status = wire::Status { phase: wire::Phase::Running.into(), ..Default::default() };
+        let status = wire::Status {
+            phase: wire::Phase::Running.into(),
+            ..Default::default()
+        };
         assert!(from_wire(session_response::Frame::Status(status), 1).is_err());
         assert!(from_wire(session_response::Frame::Status(wire::Status::default()), 1).is_err());
     }

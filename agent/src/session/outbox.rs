@@ -32,7 +32,9 @@ impl Outbox {
     /// Queues a frame.
     pub fn send(&self, frame: ToHub) -> Result<(), Overflow> {
         match frame {
-            ToHub::Applied { .. } | ToHub::StatusRefused { .. } => self.send_control(convert::to_wire(frame)),
+            ToHub::Applied { .. } | ToHub::StatusRefused { .. } => {
+                self.send_control(convert::to_wire(frame))
+            }
             _ => self.data.try_send(frame).map_err(|_| Overflow),
         }
     }
@@ -59,17 +61,35 @@ pub(super) struct Outgoing {
     notices: mpsc::UnboundedSender<SessionEvent>,
 }
 
-pub(super) fn queues(session: u64, notices: mpsc::UnboundedSender<SessionEvent>) -> (Outbox, Outgoing) {
+pub(super) fn queues(
+    session: u64,
+    notices: mpsc::UnboundedSender<SessionEvent>,
+) -> (Outbox, Outgoing) {
     let (control_in, control) = mpsc::channel(CONTROL_FRAMES);
     let (data_in, data) = mpsc::channel(DATA_FRAMES);
     let aborted = CancellationToken::new();
-    (Outbox { control: control_in, data: data_in, aborted }, Outgoing { session, control, data, notices })
+    (
+        Outbox {
+            control: control_in,
+            data: data_in,
+            aborted,
+        },
+        Outgoing {
+            session,
+            control,
+            data,
+            notices,
+        },
+    )
 }
 
 impl Stream for Outgoing {
     type Item = SessionRequest;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<SessionRequest>> {
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<SessionRequest>> {
         let control = self.control.poll_recv(context);
         if let Poll::Ready(Some(frame)) = control {
             return Poll::Ready(Some(frame));
@@ -78,7 +98,9 @@ impl Stream for Outgoing {
             Poll::Ready(Some(frame)) => {
                 if matches!(frame, ToHub::Observed(_) | ToHub::Deleted { .. }) {
                     // The receiver is gone only when the agent stops; then nobody counts slots any more.
-                    let _ = self.notices.send(SessionEvent::FrameSent { session: self.session });
+                    let _ = self.notices.send(SessionEvent::FrameSent {
+                        session: self.session,
+                    });
                 }
                 Poll::Ready(Some(convert::to_wire(frame)))
             }
@@ -104,9 +126,20 @@ mod tests {
             outbox.send(ToHub::SnapshotBegin { id }).unwrap();
         }
         let uid = "7b1c1c1e-9a55-4c5f-8d6b-0d8c3c1f2a11".parse().unwrap();
-        outbox.send(ToHub::Applied { uid, revision: Revision(3) }).unwrap();
-        assert!(matches!(outgoing.next().await.unwrap().frame, Some(Frame::Applied(_))));
-        assert!(matches!(outgoing.next().await.unwrap().frame, Some(Frame::SnapshotBegin(_))));
+        outbox
+            .send(ToHub::Applied {
+                uid,
+                revision: Revision(3),
+            })
+            .unwrap();
+        assert!(matches!(
+            outgoing.next().await.unwrap().frame,
+            Some(Frame::Applied(_))
+        ));
+        assert!(matches!(
+            outgoing.next().await.unwrap().frame,
+            Some(Frame::SnapshotBegin(_))
+        ));
     }
 
     #[tokio::test]
@@ -123,7 +156,9 @@ mod tests {
     async fn a_hub_that_takes_nothing_does_not_make_us_grow() {
         let (notices, _kept) = mpsc::unbounded_channel();
         let (outbox, _outgoing) = queues(1, notices);
-        let sent = (0..100_000).take_while(|id| outbox.send(ToHub::SnapshotBegin { id: *id }).is_ok()).count();
+        let sent = (0..100_000)
+            .take_while(|id| outbox.send(ToHub::SnapshotBegin { id: *id }).is_ok())
+            .count();
         assert_eq!(sent, DATA_FRAMES);
     }
 }

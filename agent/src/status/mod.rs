@@ -11,8 +11,8 @@ use nabu_common::ids::{ResponseUid, Revision};
 use serde_json::{Map, Value, json};
 
 pub use self::queue::{Outcome, Queue, Report};
-pub use self::write::{Writer, Written};
 pub(crate) use self::write::chain;
+pub use self::write::{Writer, Written};
 use crate::session::Refusal;
 
 /// Where a response stands; `status.phase`.
@@ -74,7 +74,9 @@ impl StatusUpdate {
             "outcome": {"type": "Errored", "message": "the hub refused the EventResponse"},
             "error": {"type": "Permanent", "reason": refusal.reason, "detail": refusal.message},
         });
-        let Value::Object(fields) = fields else { unreachable!("json! of braces is an object") };
+        let Value::Object(fields) = fields else {
+            unreachable!("json! of braces is an object")
+        };
         Self {
             uid: refusal.uid.clone(),
             name: name.to_owned(),
@@ -88,8 +90,15 @@ impl StatusUpdate {
     /// The sentence that a person wants to read: the error of a failure, else the outcome.
     pub fn sentence(&self) -> &str {
         let text = |object: &str, field: &str| {
-            self.fields.get(object).and_then(|parts| parts.get(field)).and_then(Value::as_str).filter(|s| !s.is_empty())
+            self.fields
+                .get(object)
+                .and_then(|parts| parts.get(field))
+                .and_then(Value::as_str)
+                .filter(|s| !s.is_empty())
         };
-        text("error", "detail").filter(|_| self.phase != Phase::Succeeded).or(text("outcome", "message")).unwrap_or("")
+        text("error", "detail")
+            .filter(|_| self.phase != Phase::Succeeded)
+            .or(text("outcome", "message"))
+            .unwrap_or("")
     }
 }

@@ -1,5 +1,8 @@
 //! Owns the order of status writes: the newest per object, one write per object at a time, a bounded number in all.
 //!
+//! A status that ends its response is written at once. One that does not waits a moment for a newer one, because a
+//! response that succeeds at once then costs one write instead of three.
+//!
 //! Synchronous and without a clock; `serve` starts what [`Queue::next`] gives and reports back with [`Queue::done`].
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -13,6 +16,9 @@ use super::StatusUpdate;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause: an API server that comes back is not kept waiting.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long a status that does not end its response waits for a newer one.
+const SETTLE: Duration = Duration::from_millis(100);
 
 /// How a write ended.
 #[derive(Debug)]
@@ -49,12 +55,26 @@ pub struct Queue {
 /// One object.
 #[derive(Debug, Default)]
 struct Lane {
+    state: State,
     next: Option<Box<StatusUpdate>>,
     /// What is being written was given up: if it fails, it is not tried again.
     abandoned: bool,
-    running: bool,
-    paused: bool,
     failures: u32,
+}
+
+/// Where a lane stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Idle,
+    /// In the queue.
+    Ready,
+    /// A newer status may come, until this time.
+    Settling(Instant),
+    /// The API server failed; not before this time.
+    Failing(Instant),
+    /// A status is being written.
+    Running,
 }
 
 impl Queue {
@@ -71,20 +91,44 @@ impl Queue {
     }
 
     /// Takes a status; it replaces what waits for the same object, unless that is newer.
-    pub fn offer(&mut self, update: Box<StatusUpdate>) {
-        let lane = self.lanes.entry(update.uid.clone()).or_default();
-        let outdated = lane
-            .next
-            .as_ref()
-            .is_some_and(|waiting| waiting.session == update.session && waiting.revision > update.revision && update.revision.is_some());
+    pub fn offer(&mut self, now: Instant, update: Box<StatusUpdate>) {
+        let uid = update.uid.clone();
+        let lane = self.lanes.entry(uid.clone()).or_default();
+        let outdated = lane.next.as_ref().is_some_and(|waiting| {
+            waiting.session == update.session
+                && update.revision.is_some()
+                && waiting.revision > update.revision
+        });
         if outdated {
             return;
         }
-        let uid = update.uid.clone();
-        let fresh = lane.next.replace(update).is_none();
-        if fresh && !lane.running && !lane.paused {
-            self.ready.push_back(uid);
+        lane.next = Some(update);
+        if matches!(lane.state, State::Idle | State::Settling(_)) {
+            self.arrange(now, uid);
         }
+    }
+
+    /// Puts a lane that has something to write into the queue, or lets it settle first.
+    fn arrange(&mut self, now: Instant, uid: ResponseUid) {
+        let Some(lane) = self.lanes.get_mut(&uid) else {
+            return;
+        };
+        let ends = lane
+            .next
+            .as_ref()
+            .is_some_and(|next| next.phase.is_terminal());
+        if ends {
+            lane.state = State::Ready;
+            self.ready.push_back(uid);
+        } else if !matches!(lane.state, State::Settling(_)) {
+            lane.state = State::Settling(now + SETTLE);
+            self.wake_at(now + SETTLE, uid);
+        }
+    }
+
+    fn wake_at(&mut self, due: Instant, uid: ResponseUid) {
+        self.timer_count += 1;
+        self.timers.insert((due, self.timer_count), uid);
     }
 
     /// The next status to write now, if there is one and room for it.
@@ -92,26 +136,25 @@ impl Queue {
         while let Some(timer) = self.timers.first_entry()
             && timer.key().0 <= now
         {
-            let uid = timer.remove();
-            if let Some(lane) = self.lanes.get_mut(&uid) {
-                lane.paused = false;
+            let ((due, _), uid) = timer.remove_entry();
+            if let Some(lane) = self.lanes.get_mut(&uid)
+                && [State::Settling(due), State::Failing(due)].contains(&lane.state)
+            {
+                lane.state = State::Ready;
                 self.ready.push_back(uid);
             }
         }
         while self.running < self.limit {
             let uid = self.ready.pop_front()?;
-            let Some(lane) = self.lanes.get_mut(&uid) else { continue };
-            if lane.running {
-                continue;
+            if let Some(lane) = self.lanes.get_mut(&uid)
+                && lane.state == State::Ready
+                && let Some(update) = lane.next.take()
+            {
+                lane.state = State::Running;
+                lane.abandoned = false;
+                self.running += 1;
+                return Some(update);
             }
-            let Some(update) = lane.next.take() else {
-                self.lanes.remove(&uid);
-                continue;
-            };
-            lane.running = true;
-            lane.abandoned = false;
-            self.running += 1;
-            return Some(update);
         }
         None
     }
@@ -126,28 +169,31 @@ impl Queue {
     ) -> Option<Report> {
         self.running = self.running.saturating_sub(1);
         let lane = self.lanes.get_mut(uid)?;
-        lane.running = false;
+        lane.state = State::Idle;
         let report = match outcome {
             Outcome::Failed(update) => {
                 if lane.next.is_none() && !lane.abandoned {
                     lane.next = Some(update);
                 }
-                lane.failures += 1;
-                let pause = FIRST_PAUSE.saturating_mul(1 << (lane.failures - 1).min(16)).min(LONGEST_PAUSE);
                 if lane.next.is_some() {
-                    lane.paused = true;
-                    self.timer_count += 1;
-                    self.timers.insert((now + pause, self.timer_count), uid.clone());
+                    let pause = FIRST_PAUSE
+                        .saturating_mul(1 << lane.failures.min(16))
+                        .min(LONGEST_PAUSE);
+                    lane.failures += 1;
+                    lane.state = State::Failing(now + pause);
+                    self.wake_at(now + pause, uid.clone());
                     return None;
                 }
                 None
             }
             Outcome::Stored => revision.map(|revision| Report::Applied(uid.clone(), revision)),
-            Outcome::Refused(reason) => revision.map(|revision| Report::Refused(uid.clone(), revision, reason)),
+            Outcome::Refused(reason) => {
+                revision.map(|revision| Report::Refused(uid.clone(), revision, reason))
+            }
         };
         lane.failures = 0;
         if lane.next.is_some() {
-            self.ready.push_back(uid.clone());
+            self.arrange(now, uid.clone());
         } else {
             self.lanes.remove(uid);
         }
@@ -170,119 +216,11 @@ impl Queue {
         self.timers.clear();
         self.lanes.retain(|_, lane| {
             lane.next = None;
-            lane.paused = false;
             lane.abandoned = true;
-            lane.running
+            lane.state == State::Running
         });
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::Map;
-
-    use super::*;
-    use crate::status::Phase;
-
-    fn status(uid: &str, revision: u64) -> Box<StatusUpdate> {
-        Box::new(StatusUpdate {
-            uid: uid.parse().unwrap(),
-            name: uid.to_owned(),
-            session: 1,
-            revision: Some(Revision(revision)),
-            phase: Phase::Running,
-            fields: Map::new(),
-        })
-    }
-
-    fn finish(queue: &mut Queue, now: Instant, written: &StatusUpdate, outcome: Outcome) -> Option<Report> {
-        queue.done(now, &written.uid, written.revision, outcome)
-    }
-
-    #[test]
-    fn only_the_newest_status_of_an_object_is_written() {
-        let (mut queue, now) = (Queue::new(4), Instant::now());
-        for revision in [1, 3, 2] {
-            queue.offer(status("a", revision));
-        }
-        let written = queue.next(now).unwrap();
-        assert_eq!(written.revision, Some(Revision(3)));
-        assert!(queue.next(now).is_none());
-        let report = finish(&mut queue, now, &written, Outcome::Stored);
-        assert_eq!(report, Some(Report::Applied("a".parse().unwrap(), Revision(3))));
-        assert!(queue.lanes.is_empty());
-    }
-
-    #[test]
-    fn an_object_has_one_write_at_a_time_and_others_do_not_wait_for_it() {
-        let (mut queue, now) = (Queue::new(2), Instant::now());
-        queue.offer(status("a", 1));
-        let first = queue.next(now).unwrap();
-        queue.offer(status("a", 2));
-        queue.offer(status("b", 1));
-        queue.offer(status("c", 1));
-        assert_eq!(queue.next(now).unwrap().name, "b");
-        assert!(queue.next(now).is_none(), "the limit is two");
-        finish(&mut queue, now, &first, Outcome::Stored);
-        assert_eq!(queue.next(now).unwrap().name, "c");
-    }
-
-    #[test]
-    fn a_failure_of_the_api_server_is_retried_with_the_newest_status() {
-        let (mut queue, now) = (Queue::new(4), Instant::now());
-        queue.offer(status("a", 1));
-        let written = queue.next(now).unwrap();
-        queue.offer(status("a", 2));
-        assert_eq!(finish(&mut queue, now, &written.clone(), Outcome::Failed(written)), None);
-        assert!(queue.next(now).is_none(), "not at once");
-        let due = queue.next_wake().unwrap();
-        assert_eq!(due, now + FIRST_PAUSE);
-        assert_eq!(queue.next(due).unwrap().revision, Some(Revision(2)));
-    }
-
-    #[test]
-    fn pauses_double_and_a_newer_status_does_not_jump_them() {
-        let (mut queue, mut now) = (Queue::new(4), Instant::now());
-        queue.offer(status("a", 1));
-        let mut pauses = Vec::new();
-        for revision in 2..10 {
-            let written = queue.next(now).unwrap();
-            finish(&mut queue, now, &written.clone(), Outcome::Failed(written));
-            queue.offer(status("a", revision));
-            assert!(queue.next(now).is_none());
-            pauses.push((queue.next_wake().unwrap() - now).as_millis());
-            now = queue.next_wake().unwrap();
-        }
-        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-    }
-
-    #[test]
-    fn a_refused_status_is_reported_and_the_newer_one_still_written() {
-        let (mut queue, now) = (Queue::new(4), Instant::now());
-        queue.offer(status("a", 1));
-        let written = queue.next(now).unwrap();
-        queue.offer(status("a", 2));
-        let report = finish(&mut queue, now, &written, Outcome::Refused("gone".to_owned()));
-        assert_eq!(report, Some(Report::Refused("a".parse().unwrap(), Revision(1), "gone".to_owned())));
-        assert_eq!(queue.next(now).unwrap().revision, Some(Revision(2)));
-    }
-
-    #[test]
-    fn a_status_of_a_later_session_counts_whatever_its_revision() {
-        let (mut queue, now) = (Queue::new(4), Instant::now());
-        queue.offer(status("a", 9));
-        queue.offer(Box::new(StatusUpdate { session: 2, ..*status("a", 1) }));
-        assert_eq!(queue.next(now).unwrap().revision, Some(Revision(1)));
-    }
-
-    #[test]
-    fn what_was_abandoned_is_not_tried_again() {
-        let (mut queue, now) = (Queue::new(1), Instant::now());
-        queue.offer(status("a", 1));
-        queue.offer(status("b", 1));
-        let written = queue.next(now).unwrap();
-        queue.abandon();
-        finish(&mut queue, now, &written.clone(), Outcome::Failed(written));
-        assert!(queue.next(now).is_none() && queue.next_wake().is_none() && queue.lanes.is_empty());
-    }
-}
+mod tests;

@@ -14,7 +14,11 @@ use crate::object::{GROUP, KIND, VERSION, Watched};
 use crate::schema::Schema;
 
 /// The field manager that owns what we write.
-pub const FIELD_MANAGER: &str = "nabu-agent";
+pub(super) const FIELD_MANAGER: &str = "nabu-agent";
+/// How the API server names a field that the CRD lacks.
+const UNDECLARED: &str = "field not declared in schema";
+/// The most bytes of its words that go to the hub and into a log: they may quote the whole status.
+const REASON_BYTES: usize = 2000;
 /// An API server that does not answer in this time is taken as failed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -34,7 +38,7 @@ impl Writer {
     /// Writes one status.
     pub async fn write(&self, update: &StatusUpdate) -> Written {
         let mut answer = self.apply(update).await;
-        if matches!(answer, Answer::Invalid(_)) {
+        if matches!(&answer, Answer::Invalid(reason) if reason.contains(UNDECLARED)) {
             // The CRD may have changed since we looked.
             self.schema.refresh(&self.client).await;
             answer = self.apply(update).await;
@@ -42,7 +46,9 @@ impl Writer {
         match answer {
             Answer::Stored => Written::Stored,
             Answer::Gone => Written::Refused("the EventResponse is gone".to_owned()),
-            Answer::Recreated => Written::Refused("the object was re-created under the same name".to_owned()),
+            Answer::Recreated => {
+                Written::Refused("the object was re-created under the same name".to_owned())
+            }
             Answer::Invalid(reason) => {
                 tracing::warn!(uid = %update.uid, name = update.name, reason, "the API server refused a status");
                 Written::Refused(reason)
@@ -124,15 +130,17 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 /// Reads an error answer. A field that the schema lacks comes as 500 with the words of the structured-merge-diff
 /// library, an object of another UID as 409 or 422, and a lost race against other writers as 409.
 fn classify(status: &Status) -> Answer {
-    let message = status.message.clone();
-    if message.contains("field not declared in schema") {
+    let message = &status.message;
+    let message = message[..message.floor_char_boundary(REASON_BYTES)].to_owned();
+    if message.contains(UNDECLARED) {
         return Answer::Invalid(message);
     }
-    let about_uid = status
-        .details
-        .as_ref()
-        .is_some_and(|details| details.causes.iter().any(|cause| cause.field == "metadata.uid"))
-        || message.contains("uid mismatch")
+    let about_uid = status.details.as_ref().is_some_and(|details| {
+        details
+            .causes
+            .iter()
+            .any(|cause| cause.field == "metadata.uid")
+    }) || message.contains("uid mismatch")
         || message.contains("Precondition failed: UID");
     match status.code {
         404 if names_object(status) => Answer::Gone,
@@ -143,13 +151,20 @@ fn classify(status: &Status) -> Answer {
             "{message}; allow the agent's service account to patch eventresponses/status in group {GROUP}"
         )),
         400 | 403 | 405 | 413 | 415 | 422 => Answer::Invalid(message),
-        _ => Answer::Failed(format!("the API server answered {}: {message}", status.code)),
+        _ => Answer::Failed(format!(
+            "the API server answered {}: {message}",
+            status.code
+        )),
     }
 }
 
 /// A 404 for one object names it; one for a kind that is not served does not.
 fn names_object(status: &Status) -> bool {
-    status.reason == "NotFound" && status.details.as_ref().is_some_and(|details| !details.name.is_empty())
+    status.reason == "NotFound"
+        && status
+            .details
+            .as_ref()
+            .is_some_and(|details| !details.name.is_empty())
 }
 
 #[cfg(test)]
@@ -199,12 +214,21 @@ mod tests {
     #[test]
     fn outages_and_missing_rights_are_tried_again_and_denials_are_not() {
         for code in [401, 429, 500, 503, 504] {
-            assert!(matches!(answer(json!({"code": code, "message": "x"})), Answer::Failed(_)), "{code}");
+            assert!(
+                matches!(
+                    answer(json!({"code": code, "message": "x"})),
+                    Answer::Failed(_)
+                ),
+                "{code}"
+            );
         }
         let rights = json!({"code": 403, "reason": "Forbidden", "message": "eventresponses.security.ugallu.io \"x\" is forbidden: User \"y\" cannot patch resource \"eventresponses/status\""});
         assert!(matches!(answer(rights), Answer::Failed(_)));
         let denied = json!({"code": 403, "reason": "Forbidden", "message": "denied by policy"});
         assert!(matches!(answer(denied), Answer::Invalid(_)));
-        assert!(matches!(answer(json!({"code": 422, "message": "bad"})), Answer::Invalid(_)));
+        assert!(matches!(
+            answer(json!({"code": 422, "message": "bad"})),
+            Answer::Invalid(_)
+        ));
     }
 }

@@ -94,7 +94,7 @@ impl fmt::Display for GoDuration {
         if hours > 0 || minutes > 0 {
             write!(f, "{minutes}m")?;
         }
-        let rest = self.0 - Duration::from_secs(hours * 3600 + minutes * 60);
+        let rest = Duration::new(seconds % 60, self.0.subsec_nanos());
         write!(f, "{}s", rest.as_secs_f64())
     }
 }

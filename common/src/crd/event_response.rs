@@ -153,7 +153,7 @@ pub struct EventResponseStatus {
     /// Why the response was cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_reason: Option<String>,
-    /// Accepted, Routed, PullRequest, SecurityEvent.
+    /// Accepted, Routed, `PullRequest`, SecurityEvent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,

@@ -98,7 +98,7 @@ pub struct RouteSpec {
     /// Globs of protected paths (.github/, CODEOWNERS, …) that a change may touch all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_protected_paths: Vec<String>,
-    /// Attempts for responses of this route, instead of what their EventResponses ask for.
+    /// Attempts for responses of this route, instead of what their `EventResponses` ask for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
 }

@@ -24,7 +24,7 @@ pub const GROUP: &str = "security.ugallu.io";
 /// The version of all kinds.
 pub const VERSION: &str = "v1alpha1";
 
-/// `spec.action.type` of the EventResponses that are served.
+/// `spec.action.type` of the `EventResponses` that are served.
 pub const GITOPS_CHANGE: &str = "GitOpsChange";
 
 /// The media type of evidence that points at a pull request.

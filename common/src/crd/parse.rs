@@ -92,7 +92,7 @@ fn spec_path(path: &str) -> String {
     let mut whole = "spec".to_owned();
     for part in path.split('.').filter(|part| !matches!(*part, "" | "?")) {
         if part.bytes().all(|byte| byte.is_ascii_digit()) {
-            whole.push_str(&format!("[{part}]"));
+            whole.extend(["[", part, "]"]);
         } else {
             whole.push('.');
             whole.push_str(part);
@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    fn event_response(policy: Value) -> Value {
+    fn event_response(policy: &Value) -> Value {
         json!({
             "metadata": {"name": "er-1", "uid": "u"},
             "spec": {
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn an_event_response_with_fields_of_tomorrow_is_read() {
-        let parsed = parse_event_response(&event_response(json!({"initialDelay": "2s"}))).unwrap();
+        let parsed = parse_event_response(&event_response(&json!({"initialDelay": "2s"}))).unwrap();
         let delay = parsed.spec.retry_policy.unwrap().initial_delay.unwrap();
         assert_eq!(delay.0.as_secs(), 2);
     }
@@ -143,7 +143,7 @@ mod tests {
                 "spec.retryPolicy.backoffStrategy",
             ),
         ] {
-            let error = parse_event_response(&event_response(policy)).unwrap_err();
+            let error = parse_event_response(&event_response(&policy)).unwrap_err();
             assert_eq!(error.path, path, "{error}");
         }
     }

@@ -26,9 +26,9 @@ use serde_json::{Map, Value};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SecurityEventSpec {
-    /// The class, for example Detection, Anomaly or PolicyViolation.
+    /// The class, for example Detection, Anomaly or `PolicyViolation`.
     pub class: String,
-    /// The type, for example ClusterAdminGranted.
+    /// The type, for example `ClusterAdminGranted`.
     pub r#type: String,
     /// How bad it is.
     pub severity: Severity,
