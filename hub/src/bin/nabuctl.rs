@@ -15,5 +15,5 @@ fn start() -> anyhow::Result<()> {
     }
     tls::install_crypto_provider();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(nabuctl::run(cli, &mut std::io::stdout().lock()))
+    runtime.block_on(nabuctl::run(cli, &mut std::io::stdout()))
 }
