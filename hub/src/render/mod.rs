@@ -6,6 +6,7 @@
 
 mod body;
 pub mod branch;
+mod check;
 mod helpers;
 mod lookup;
 pub mod markdown;
