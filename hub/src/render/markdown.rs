@@ -53,7 +53,11 @@ const BARE_SCHEMES: [&str; 14] = [
 ///
 /// Applied twice it gives the same text as applied once.
 pub fn neutralise(value: &str) -> String {
-    let chars: Vec<char> = text::one_line(value).map(look_alike).collect();
+    let mut chars: Vec<char> = text::one_line(value).map(look_alike).collect();
+    // A space at the end would keep the template's own `**` from closing, and two would break the line.
+    while chars.last() == Some(&' ') {
+        chars.pop();
+    }
     let mut out = String::with_capacity(value.len() + 8);
     if opens_a_block(&chars) && !acts_on_what_is_before(&chars, 0) {
         out.push(ZERO_WIDTH_SPACE);

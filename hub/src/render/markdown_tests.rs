@@ -188,6 +188,7 @@ fn what_acts_is_broken() {
         ("_a_ a_b", "|_|a|_| a_b"),
         ("[skip ci]", "|[|skip ci]|"),
         ("two\r\nlines", "two  lines"),
+        (" led and trailed  ", "| led and trailed"),
     ] {
         assert_eq!(neutralise(text).replace(Z, "|"), shown, "{text}");
     }

@@ -1,11 +1,12 @@
 //! Makes a [`change::Intent`](crate::change::Intent) out of a matched route and hostile objects. Pure.
 //!
-//! [`intent`] reads what is asked for ([`request`]), checks paths ([`paths`]) and the branch ([`branch`]), renders the
+//! [`intent`] reads what is asked for ([`request`]), checks paths ([`paths`]) and the branch ([`mod@branch`]), renders the
 //! route's templates ([`template`]) with values that cannot act ([`markdown`]), and puts body and commit message together
 //! (`body`, `trailers`). Which route matches, and what becomes of the intent, is decided elsewhere.
 
 mod body;
 pub mod branch;
+mod check;
 mod helpers;
 mod lookup;
 pub mod markdown;
