@@ -39,7 +39,9 @@ impl TrustDomain {
         let [uri] = uris.as_slice() else {
             return Err(IdentityError::NotOneUri(uris.len()));
         };
-        let domain = uri.strip_prefix("spiffe://").and_then(|domain| domain.parse().ok());
+        let domain = uri
+            .strip_prefix("spiffe://")
+            .and_then(|domain| domain.parse().ok());
         domain.ok_or_else(|| IdentityError::Unreadable(format!("{uri:?} names no trust domain")))
     }
 }

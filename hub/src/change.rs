@@ -137,14 +137,22 @@ pub struct Author {
 impl Intent {
     /// The last line of the body: an HTML comment that forges do not show, by which a change is known as ours.
     pub fn marker(key: &ResponseKey, digest: &str) -> String {
-        format!("<!-- nabu: cluster={} uid={} digest={digest} -->", key.cluster, key.uid)
+        format!(
+            "<!-- nabu: cluster={} uid={} digest={digest} -->",
+            key.cluster, key.uid
+        )
     }
 }
 
 /// SHA-256, in hex, over everything that decides what ends up in Git: repository, branches and files.
 ///
 /// Every part goes in with its length before it, so that no two different changes share an encoding.
-pub fn content_digest(repository: &str, base_branch: Option<&str>, branch: &str, files: &[FileChange]) -> String {
+pub fn content_digest(
+    repository: &str,
+    base_branch: Option<&str>,
+    branch: &str,
+    files: &[FileChange],
+) -> String {
     let mut hasher = Sha256::new();
     let mut part = |bytes: &[u8]| {
         hasher.update((bytes.len() as u64).to_be_bytes());

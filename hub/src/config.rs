@@ -13,7 +13,12 @@ use nabu_common::telemetry::LogArgs;
 
 /// The hub of Nabu: takes EventResponses from the agents of a fleet and opens one pull request for each.
 #[derive(Debug, Parser)]
-#[command(name = "nabu-hub", version, about, args_conflicts_with_subcommands = true)]
+#[command(
+    name = "nabu-hub",
+    version,
+    about,
+    args_conflicts_with_subcommands = true
+)]
 pub struct Cli {
     /// Something else than serving.
     #[command(subcommand)]
@@ -54,11 +59,19 @@ pub struct Config {
     pub tls_ca: PathBuf,
 
     /// The hub's certificate chain (PEM). Read again when it changes.
-    #[arg(long, env = "NABU_HUB_TLS_CERT", default_value = "/etc/nabu/tls/tls.crt")]
+    #[arg(
+        long,
+        env = "NABU_HUB_TLS_CERT",
+        default_value = "/etc/nabu/tls/tls.crt"
+    )]
     pub tls_cert: PathBuf,
 
     /// The hub's private key (PEM). Read again when it changes.
-    #[arg(long, env = "NABU_HUB_TLS_KEY", default_value = "/etc/nabu/tls/tls.key")]
+    #[arg(
+        long,
+        env = "NABU_HUB_TLS_KEY",
+        default_value = "/etc/nabu/tls/tls.key"
+    )]
     pub tls_key: PathBuf,
 
     /// Trust domain of the fleet: certificates carry spiffe://<TRUST-DOMAIN>/….
@@ -75,7 +88,11 @@ pub struct Config {
 
     /// Namespace of the hub's own cluster whose GitOpsResponderConfig objects and Secrets are watched. Used when
     /// --config-dir is not given.
-    #[arg(long, env = "NABU_HUB_CONFIG_NAMESPACE", default_value = "ugallu-system")]
+    #[arg(
+        long,
+        env = "NABU_HUB_CONFIG_NAMESPACE",
+        default_value = "ugallu-system"
+    )]
     pub config_namespace: String,
 
     /// Attempts for every response; 0 leaves it to routes and EventResponses (3 if nobody says).
@@ -84,7 +101,12 @@ pub struct Config {
 
     /// A label of a cluster, for routes that match clusters by label. Repeatable; in the environment separated by
     /// commas.
-    #[arg(long = "cluster-label", env = "NABU_HUB_CLUSTER_LABELS", value_name = "CLUSTER:KEY=VALUE", value_delimiter = ',')]
+    #[arg(
+        long = "cluster-label",
+        env = "NABU_HUB_CLUSTER_LABELS",
+        value_name = "CLUSTER:KEY=VALUE",
+        value_delimiter = ','
+    )]
     pub cluster_labels: Vec<ClusterLabel>,
 
     /// How often agents send a heartbeat, in seconds.
@@ -105,7 +127,10 @@ impl Config {
     pub fn labels_by_cluster(&self) -> HashMap<ClusterId, BTreeMap<String, String>> {
         let mut by_cluster: HashMap<_, BTreeMap<_, _>> = HashMap::new();
         for label in &self.cluster_labels {
-            by_cluster.entry(label.cluster.clone()).or_default().insert(label.key.clone(), label.value.clone());
+            by_cluster
+                .entry(label.cluster.clone())
+                .or_default()
+                .insert(label.key.clone(), label.value.clone());
         }
         by_cluster
     }
@@ -131,11 +156,22 @@ impl FromStr for ClusterLabel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || format!("{text:?} is not of the form CLUSTER:KEY=VALUE, for example prod-eu:env=prod");
+        let wrong = || {
+            format!("{text:?} is not of the form CLUSTER:KEY=VALUE, for example prod-eu:env=prod")
+        };
         let (cluster, label) = text.split_once(':').ok_or_else(wrong)?;
-        let (key, value) = label.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(wrong)?;
-        let cluster = cluster.parse().map_err(|error| format!("{text:?}: {error}"))?;
-        Ok(Self { cluster, key: key.to_owned(), value: value.to_owned() })
+        let (key, value) = label
+            .split_once('=')
+            .filter(|(key, _)| !key.is_empty())
+            .ok_or_else(wrong)?;
+        let cluster = cluster
+            .parse()
+            .map_err(|error| format!("{text:?}: {error}"))?;
+        Ok(Self {
+            cluster,
+            key: key.to_owned(),
+            value: value.to_owned(),
+        })
     }
 }
 
@@ -146,7 +182,10 @@ mod tests {
     #[test]
     fn a_cluster_label_names_cluster_key_and_value() {
         let label: ClusterLabel = "prod-eu:env=prod=1".parse().unwrap();
-        assert_eq!((label.cluster.as_ref(), &*label.key, &*label.value), ("prod-eu", "env", "prod=1"));
+        assert_eq!(
+            (label.cluster.as_ref(), &*label.key, &*label.value),
+            ("prod-eu", "env", "prod=1")
+        );
     }
 
     #[test]

@@ -72,6 +72,10 @@ mod tests {
             assert_eq!(secret.token().unwrap().expose_secret(), "s3cret");
             assert!(!format!("{secret:?}").contains("s3cret"));
         }
-        assert!(Secret::new([("password".to_owned(), "x".to_owned())]).token().is_none());
+        assert!(
+            Secret::new([("password".to_owned(), "x".to_owned())])
+                .token()
+                .is_none()
+        );
     }
 }

@@ -14,7 +14,9 @@ pub(crate) fn key(number: u32) -> ResponseKey {
 pub(crate) fn key_in(cluster: &str, number: u32) -> ResponseKey {
     ResponseKey {
         cluster: cluster.parse().unwrap(),
-        uid: format!("00000000-0000-4000-8000-{number:012}").parse().unwrap(),
+        uid: format!("00000000-0000-4000-8000-{number:012}")
+            .parse()
+            .unwrap(),
     }
 }
 
@@ -49,7 +51,10 @@ pub(crate) fn observation(key: ResponseKey, event_response: Value) -> Observatio
         generation: 1,
         responder: "ugallu-gitops-responder".to_owned(),
         spec_hash: [7; 32],
-        content: Content::Objects { event_response, security_event: Ok(security_event()) },
+        content: Content::Objects {
+            event_response,
+            security_event: Ok(security_event()),
+        },
     }
 }
 
@@ -65,7 +70,10 @@ pub(crate) fn target() -> ForgeTarget {
 }
 
 pub(crate) fn intent() -> Intent {
-    let files = vec![FileChange { path: "rbac/evil.yaml".to_owned(), action: FileAction::Delete }];
+    let files = vec![FileChange {
+        path: "rbac/evil.yaml".to_owned(),
+        action: FileAction::Delete,
+    }];
     let branch = "nabu/prod-eu/1".to_owned();
     let digest = content_digest("ninsun-labs/ugallu-gitops", None, &branch, &files);
     Intent {

@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime};
 use nabu_common::identity::{Identity, IdentityError, TrustDomain, is_name};
 use nabu_common::ids::ClusterId;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -72,7 +72,12 @@ pub struct Subject {
 
 impl Subject {
     fn new(identity: Identity) -> Self {
-        Self { identity, dns: Vec::new(), ips: Vec::new(), days: DEFAULT_DAYS }
+        Self {
+            identity,
+            dns: Vec::new(),
+            ips: Vec::new(),
+            days: DEFAULT_DAYS,
+        }
     }
 
     /// A hub; agents check the names under which they dial it.
@@ -124,7 +129,9 @@ impl Authority {
     /// # Errors
     /// If there is one already, or the folder cannot be written to.
     pub fn create(folder: &Path, trust_domain: &str) -> Result<Self, PkiError> {
-        let domain: TrustDomain = trust_domain.parse().map_err(|_| PkiError::Name(trust_domain.to_owned()))?;
+        let domain: TrustDomain = trust_domain
+            .parse()
+            .map_err(|_| PkiError::Name(trust_domain.to_owned()))?;
         let path = folder.join(AUTHORITY_KEY);
         if path.exists() {
             return Err(PkiError::Exists(path));
@@ -138,7 +145,11 @@ impl Authority {
         create_folder(folder)?;
         write(&path, &key.serialize_pem(), 0o600)?;
         write(&folder.join(AUTHORITY_CERTIFICATE), &certificate_pem, 0o644)?;
-        Ok(Self { domain, certificate_pem, key })
+        Ok(Self {
+            domain,
+            certificate_pem,
+            key,
+        })
     }
 
     /// Opens the authority of a folder.
@@ -147,12 +158,21 @@ impl Authority {
     /// If the folder holds none of ours.
     pub fn open(folder: &Path) -> Result<Self, PkiError> {
         let path = folder.join(AUTHORITY_CERTIFICATE);
-        let wrong = |detail: String| PkiError::Authority { path: path.clone(), detail };
+        let wrong = |detail: String| PkiError::Authority {
+            path: path.clone(),
+            detail,
+        };
         let certificate_pem = read(&path)?;
-        let der = CertificateDer::from_pem_slice(certificate_pem.as_bytes()).map_err(|error| wrong(error.to_string()))?;
-        let domain = TrustDomain::of_authority(&der).map_err(|error: IdentityError| wrong(error.to_string()))?;
+        let der = CertificateDer::from_pem_slice(certificate_pem.as_bytes())
+            .map_err(|error| wrong(error.to_string()))?;
+        let domain = TrustDomain::of_authority(&der)
+            .map_err(|error: IdentityError| wrong(error.to_string()))?;
         let key = KeyPair::from_pem(&read(&folder.join(AUTHORITY_KEY))?)?;
-        Ok(Self { domain, certificate_pem, key })
+        Ok(Self {
+            domain,
+            certificate_pem,
+            key,
+        })
     }
 
     /// The trust domain of everything that it certifies.
@@ -176,7 +196,11 @@ impl Authority {
         let issuer = Issuer::from_params(&own, &self.key);
         let certificate = leaf_params(subject, &self.domain)?.signed_by(&key, &issuer)?;
         create_folder(folder)?;
-        write(&folder.join(AUTHORITY_CERTIFICATE), &self.certificate_pem, 0o644)?;
+        write(
+            &folder.join(AUTHORITY_CERTIFICATE),
+            &self.certificate_pem,
+            0o644,
+        )?;
         write(&folder.join("tls.crt"), &certificate.pem(), 0o644)?;
         write(&folder.join("tls.key"), &key.serialize_pem(), 0o600)
     }
@@ -190,7 +214,9 @@ fn authority_params(domain: &TrustDomain) -> Result<CertificateParams, rcgen::Er
     params.distinguished_name = name;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params.subject_alt_names = vec![SanType::URI(format!("spiffe://{domain}").as_str().try_into()?)];
+    params.subject_alt_names = vec![SanType::URI(
+        format!("spiffe://{domain}").as_str().try_into()?,
+    )];
     Ok(params)
 }
 
@@ -205,25 +231,40 @@ fn leaf_params(subject: &Subject, domain: &TrustDomain) -> Result<CertificatePar
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = match subject.identity {
-        Identity::Hub(_) => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+        Identity::Hub(_) => vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ],
         Identity::Cluster(_) | Identity::Admin(_) => vec![ExtendedKeyUsagePurpose::ClientAuth],
     };
-    params.subject_alt_names = vec![SanType::URI(subject.identity.uri(domain).as_str().try_into()?)];
+    params.subject_alt_names = vec![SanType::URI(
+        subject.identity.uri(domain).as_str().try_into()?,
+    )];
     for dns in &subject.dns {
-        params.subject_alt_names.push(SanType::DnsName(dns.as_str().try_into()?));
+        params
+            .subject_alt_names
+            .push(SanType::DnsName(dns.as_str().try_into()?));
     }
-    params.subject_alt_names.extend(subject.ips.iter().copied().map(SanType::IpAddress));
+    params
+        .subject_alt_names
+        .extend(subject.ips.iter().copied().map(SanType::IpAddress));
     Ok(params)
 }
 
 fn create_folder(folder: &Path) -> Result<(), PkiError> {
-    std::fs::create_dir_all(folder)
-        .map_err(|source| PkiError::File { action: "make the folder", path: folder.to_owned(), source })
+    std::fs::create_dir_all(folder).map_err(|source| PkiError::File {
+        action: "make the folder",
+        path: folder.to_owned(),
+        source,
+    })
 }
 
 fn read(path: &Path) -> Result<String, PkiError> {
-    std::fs::read_to_string(path)
-        .map_err(|source| PkiError::File { action: "read", path: path.to_owned(), source })
+    std::fs::read_to_string(path).map_err(|source| PkiError::File {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Writes a file in one step: whoever reads it sees the old or the new one.
@@ -235,12 +276,20 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = OpenOptions::new().create_new(true).write(true).mode(mode).open(&new)?;
+        let mut file = OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .mode(mode)
+            .open(&new)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&new, path)
     };
-    written().map_err(|source| PkiError::File { action: "write", path: path.to_owned(), source })
+    written().map_err(|source| PkiError::File {
+        action: "write",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 #[cfg(test)]
@@ -261,14 +310,29 @@ mod tests {
         for (subject, identity) in [
             (Subject::cluster(&id), Identity::Cluster(id)),
             (Subject::admin("ada"), Identity::Admin("ada".to_owned())),
-            (Subject::hub("hub-0").with_dns("nabu-hub").with_ip("127.0.0.1"), Identity::Hub("hub-0".to_owned())),
+            (
+                Subject::hub("hub-0")
+                    .with_dns("nabu-hub")
+                    .with_ip("127.0.0.1"),
+                Identity::Hub("hub-0".to_owned()),
+            ),
         ] {
             let out = folder.path().join(identity.to_string());
             authority.issue_into(&subject, &out).unwrap();
             let der = CertificateDer::from_pem_file(out.join("tls.crt")).unwrap();
-            assert_eq!(identity_of_certificate(&der, authority.trust_domain()), Ok(identity));
+            assert_eq!(
+                identity_of_certificate(&der, authority.trust_domain()),
+                Ok(identity)
+            );
             ServerTls::load(TlsFiles::in_folder(&out), authority.trust_domain().clone()).unwrap();
-            assert_eq!(std::fs::metadata(out.join("tls.key")).unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(
+                std::fs::metadata(out.join("tls.key"))
+                    .unwrap()
+                    .permissions()
+                    .mode()
+                    & 0o777,
+                0o600
+            );
         }
     }
 
@@ -277,7 +341,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         Authority::create(folder.path(), "nabu").unwrap();
         let key = std::fs::read(folder.path().join("ca.key")).unwrap();
-        assert!(matches!(Authority::create(folder.path(), "nabu"), Err(PkiError::Exists(_))));
+        assert!(matches!(
+            Authority::create(folder.path(), "nabu"),
+            Err(PkiError::Exists(_))
+        ));
         assert_eq!(std::fs::read(folder.path().join("ca.key")).unwrap(), key);
         let again = Authority::open(folder.path()).unwrap();
         assert_eq!(again.trust_domain().to_string(), "nabu");

@@ -57,8 +57,12 @@ impl QueueMetrics {
                     check.set_ready();
                     let mut now_shown = HashSet::new();
                     for record in clusters {
-                        let label = ClusterLabel { cluster: record.facts.cluster.to_string() };
-                        let age = record.oldest_unfinished_at.map_or(0.0, |at| Timestamp::now().duration_since(at).as_secs_f64());
+                        let label = ClusterLabel {
+                            cluster: record.facts.cluster.to_string(),
+                        };
+                        let age = record
+                            .oldest_unfinished_at
+                            .map_or(0.0, |at| Timestamp::now().duration_since(at).as_secs_f64());
                         let count = i64::try_from(record.unfinished).unwrap_or(i64::MAX);
                         self.unfinished.get_or_create(&label).set(count);
                         self.oldest.get_or_create(&label).set(age.max(0.0));
@@ -75,7 +79,11 @@ impl QueueMetrics {
                     check.set_unready(failure.to_string());
                 }
             }
-            if shutdown.run_until_cancelled(tokio::time::sleep(INTERVAL)).await.is_none() {
+            if shutdown
+                .run_until_cancelled(tokio::time::sleep(INTERVAL))
+                .await
+                .is_none()
+            {
                 return;
             }
         }

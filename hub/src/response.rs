@@ -45,9 +45,15 @@ impl Phase {
 
     /// Reads [`Phase::as_str`].
     pub fn parse(word: &str) -> Option<Self> {
-        [Self::Pending, Self::Running, Self::Succeeded, Self::Failed, Self::Cancelled]
-            .into_iter()
-            .find(|phase| phase.as_str() == word)
+        [
+            Self::Pending,
+            Self::Running,
+            Self::Succeeded,
+            Self::Failed,
+            Self::Cancelled,
+        ]
+        .into_iter()
+        .find(|phase| phase.as_str() == word)
     }
 }
 
@@ -90,7 +96,11 @@ pub struct ResponseError {
 impl ResponseError {
     /// An error with its three parts.
     pub fn new(kind: ErrorType, reason: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { kind, reason: reason.into(), detail: detail.into() }
+        Self {
+            kind,
+            reason: reason.into(),
+            detail: detail.into(),
+        }
     }
 }
 

@@ -86,18 +86,29 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
 ///
 /// # Errors
 /// See [`run`].
-pub async fn serve(config: Config, listeners: Listeners, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub async fn serve(
+    config: Config,
+    listeners: Listeners,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let mut registry = Registry::default();
     ops::register_process_metrics(&mut registry, "nabu_hub", env!("CARGO_PKG_VERSION"));
     let health = Health::default();
-    let tls_files = TlsFiles { ca: config.tls_ca.clone(), cert: config.tls_cert.clone(), key: config.tls_key.clone() };
+    let tls_files = TlsFiles {
+        ca: config.tls_ca.clone(),
+        cert: config.tls_cert.clone(),
+        key: config.tls_key.clone(),
+    };
     let tls = ServerTls::load(tls_files, config.trust_domain.clone())?;
     let store_check = health.check("store");
     let store: SharedStore = SqliteStore::open(&config.store).await?;
     store_check.set_ready();
 
     let tasks = TaskTracker::new();
-    let routes = ConfigHandle::new(Credentials::default(), ConfigMetrics::register(&mut registry));
+    let routes = ConfigHandle::new(
+        Credentials::default(),
+        ConfigMetrics::register(&mut registry),
+    );
     follow_config(&config, &routes, health.check("config"), &tasks, &shutdown).await?;
 
     let (dispatcher, inbox) = execute::channel();
@@ -114,12 +125,17 @@ pub async fn serve(config: Config, listeners: Listeners, shutdown: CancellationT
     );
     let context = Context {
         store: Arc::clone(&store),
-        forges: Arc::new(Forges::new(routes.credentials().clone(), ForgeMetrics::register(&mut registry))),
+        forges: Arc::new(Forges::new(
+            routes.credentials().clone(),
+            ForgeMetrics::register(&mut registry),
+        )),
         config: routes,
         clusters: ClusterDirectory::new(config.labels_by_cluster()),
         statuses: Arc::new(gateway.clone()),
         metrics: ExecuteMetrics::register(&mut registry),
-        settings: execute::Settings { max_attempts: config.max_attempts },
+        settings: execute::Settings {
+            max_attempts: config.max_attempts,
+        },
         lanes: std::sync::Mutex::default(),
         called: std::sync::Mutex::default(),
     };
@@ -127,9 +143,24 @@ pub async fn serve(config: Config, listeners: Listeners, shutdown: CancellationT
     tasks.spawn(queue.keep_fresh(Arc::clone(&store), store_check, shutdown.clone()));
     tasks.spawn(tls.clone().keep_fresh(shutdown.clone()));
     let ops = ops::serve(listeners.ops, health, Arc::new(registry), shutdown.clone());
-    let executor = tokio::spawn(execute::run(Arc::new(context), inbox, shutdown.clone(), config.shutdown_grace()));
-    let agents = serve_agents(listeners.agents, tls.clone(), gateway.clone(), shutdown.clone());
-    let admin = serve_admin(listeners.admin, tls, Admin::new(Arc::clone(&store), gateway.clone()), shutdown.clone());
+    let executor = tokio::spawn(execute::run(
+        Arc::new(context),
+        inbox,
+        shutdown.clone(),
+        config.shutdown_grace(),
+    ));
+    let agents = serve_agents(
+        listeners.agents,
+        tls.clone(),
+        gateway.clone(),
+        shutdown.clone(),
+    );
+    let admin = serve_admin(
+        listeners.admin,
+        tls,
+        Admin::new(Arc::clone(&store), gateway.clone()),
+        shutdown.clone(),
+    );
 
     info!(
         version = env!("CARGO_PKG_VERSION"), agents = %config.listen_agents, admin = %config.listen_admin,
@@ -178,9 +209,12 @@ async fn follow_config(
 ) -> anyhow::Result<()> {
     if let Some(path) = &config.config_dir {
         let folder = ConfigFolder::new(path.clone(), config.config_namespace.clone());
-        folder
-            .load(routes)
-            .with_context(|| format!("cannot read --config-dir {}; it must be a folder", path.display()))?;
+        folder.load(routes).with_context(|| {
+            format!(
+                "cannot read --config-dir {}; it must be a folder",
+                path.display()
+            )
+        })?;
         check.set_ready();
         tasks.spawn(folder.keep_fresh(routes.clone(), shutdown.clone()));
         return Ok(());
@@ -199,7 +233,9 @@ async fn follow_config(
 }
 
 fn server() -> Server {
-    Server::builder().http2_keepalive_interval(Some(KEEPALIVE)).http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+    Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
 }
 
 async fn serve_agents(
@@ -209,8 +245,9 @@ async fn serve_agents(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let limit = nabu_proto::MAX_FRAME_BYTES + FRAME_MARGIN;
-    let service =
-        AgentServiceServer::new(gateway).max_decoding_message_size(limit).max_encoding_message_size(limit);
+    let service = AgentServiceServer::new(gateway)
+        .max_decoding_message_size(limit)
+        .max_encoding_message_size(limit);
     let connections = incoming(listener, tls, IncomingLimits::default(), shutdown.clone());
     server()
         .max_concurrent_streams(Some(4))

@@ -22,7 +22,11 @@ impl Collector for ProcessCollector {
             counter.encode(metric)?;
         }
         let gauges = [
-            ("process_resident_memory_bytes", "Resident memory", resident_bytes()),
+            (
+                "process_resident_memory_bytes",
+                "Resident memory",
+                resident_bytes(),
+            ),
             ("process_open_fds", "Open file descriptors", open_files()),
         ];
         for (name, help, value) in gauges {
@@ -42,7 +46,9 @@ impl Collector for ProcessCollector {
 
 fn resident_bytes() -> Option<i64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: i64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kib * 1024)
 }

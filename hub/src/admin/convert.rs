@@ -12,7 +12,10 @@ use crate::response::Response;
 use crate::store::{AttemptRecord, AuditEvent, ClusterRecord, ResponseSummary, RoutedTo};
 
 fn time(at: Timestamp) -> prost_types::Timestamp {
-    prost_types::Timestamp { seconds: at.as_second(), nanos: at.subsec_nanosecond() }
+    prost_types::Timestamp {
+        seconds: at.as_second(),
+        nanos: at.subsec_nanosecond(),
+    }
 }
 
 pub(super) fn cluster(record: &ClusterRecord, connected: bool) -> wire::Cluster {
@@ -42,16 +45,28 @@ pub(super) fn summary(summary: &ResponseSummary) -> wire::Response {
         uid: summary.key.uid.to_string(),
         name: summary.name.clone(),
         phase: progress.phase.as_str().to_owned(),
-        outcome_type: outcome.map(|outcome| outcome.kind.as_str().to_owned()).unwrap_or_default(),
-        outcome_message: outcome.map(|outcome| outcome.message.clone()).unwrap_or_default(),
-        error_type: error.map(|error| error.kind.as_str().to_owned()).unwrap_or_default(),
+        outcome_type: outcome
+            .map(|outcome| outcome.kind.as_str().to_owned())
+            .unwrap_or_default(),
+        outcome_message: outcome
+            .map(|outcome| outcome.message.clone())
+            .unwrap_or_default(),
+        error_type: error
+            .map(|error| error.kind.as_str().to_owned())
+            .unwrap_or_default(),
         error_reason: error.map(|error| error.reason.clone()).unwrap_or_default(),
         error_detail: error.map(|error| error.detail.clone()).unwrap_or_default(),
         attempts: progress.attempts,
         url: progress.url.clone().unwrap_or_default(),
-        route: routed.map(|routed| routed.route.clone()).unwrap_or_default(),
-        provider: routed.map(|routed| routed.provider.to_string()).unwrap_or_default(),
-        repository: routed.map(|routed| routed.repository.clone()).unwrap_or_default(),
+        route: routed
+            .map(|routed| routed.route.clone())
+            .unwrap_or_default(),
+        provider: routed
+            .map(|routed| routed.provider.to_string())
+            .unwrap_or_default(),
+        repository: routed
+            .map(|routed| routed.repository.clone())
+            .unwrap_or_default(),
         observed_at: Some(time(summary.observed_at)),
         completed_at: progress.completed_at.map(time),
         next_attempt_at: progress.next_attempt_at.map(time),
@@ -79,13 +94,19 @@ pub(super) fn response(
         at: response.observed_at.min(now),
         actor: format!("agent/{}", response.key().cluster),
         action: "Observed".to_owned(),
-        detail: format!("EventResponse {} for responder {}", whole.name, response.observation.responder),
+        detail: format!(
+            "EventResponse {} for responder {}",
+            whole.name, response.observation.responder
+        ),
     };
     wire::GetResponseResponse {
         response: Some(summary(&whole)),
         attempts: attempts.into_iter().map(attempt).collect(),
         change: response.progress.intent.as_ref().map(change),
-        history: std::iter::once(observed).chain(history).map(history_entry).collect(),
+        history: std::iter::once(observed)
+            .chain(history)
+            .map(history_entry)
+            .collect(),
     }
 }
 
@@ -95,8 +116,13 @@ fn attempt(record: AttemptRecord) -> wire::Attempt {
         number: record.number,
         started_at: Some(time(record.started_at)),
         ended_at: record.ended.map(|(at, _)| time(at)),
-        result: record.ended.map(|(_, result)| result.as_str().to_owned()).unwrap_or_default(),
-        error_type: error.map(|error| error.kind.as_str().to_owned()).unwrap_or_default(),
+        result: record
+            .ended
+            .map(|(_, result)| result.as_str().to_owned())
+            .unwrap_or_default(),
+        error_type: error
+            .map(|error| error.kind.as_str().to_owned())
+            .unwrap_or_default(),
         error_reason: error.map(|error| error.reason.clone()).unwrap_or_default(),
         error_detail: error.map(|error| error.detail.clone()).unwrap_or_default(),
         forge_requests: record.requests,
@@ -131,12 +157,22 @@ fn file(change: &FileChange) -> wire::FileText {
 }
 
 fn history_entry(event: AuditEvent) -> wire::HistoryEntry {
-    wire::HistoryEntry { at: Some(time(event.at)), actor: event.actor, action: event.action, detail: event.detail }
+    wire::HistoryEntry {
+        at: Some(time(event.at)),
+        actor: event.actor,
+        action: event.action,
+        detail: event.detail,
+    }
 }
 
 /// Names the place after a response in a list; opaque to clients.
 pub(super) fn page_token(last: &ResponseSummary) -> String {
-    let place = format!("{} {} {}", last.observed_at.as_microsecond(), last.key.cluster, last.key.uid);
+    let place = format!(
+        "{} {} {}",
+        last.observed_at.as_microsecond(),
+        last.key.cluster,
+        last.key.uid
+    );
     URL_SAFE_NO_PAD.encode(place)
 }
 
@@ -149,8 +185,18 @@ pub(super) fn position(token: &str) -> Result<Option<(Timestamp, ResponseKey)>, 
         let text = String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
         let [at, cluster, uid] = text.split(' ').collect::<Vec<_>>().try_into().ok()?;
         let at = Timestamp::from_microsecond(at.parse().ok()?).ok()?;
-        Some((at, ResponseKey { cluster: cluster.parse().ok()?, uid: uid.parse().ok()? }))
+        Some((
+            at,
+            ResponseKey {
+                cluster: cluster.parse().ok()?,
+                uid: uid.parse().ok()?,
+            },
+        ))
     };
-    let wrong = || Status::invalid_argument("page_token: is none that this hub gave; leave it out for the first page");
+    let wrong = || {
+        Status::invalid_argument(
+            "page_token: is none that this hub gave; leave it out for the first page",
+        )
+    };
     place().map(Some).ok_or_else(wrong)
 }

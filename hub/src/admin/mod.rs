@@ -10,8 +10,8 @@ use nabu_common::ids::{ClusterId, ResponseKey};
 use nabu_common::tls::PeerIdentity;
 use nabu_proto::admin_v1::admin_service_server::AdminService;
 use nabu_proto::admin_v1::{
-    GetResponseRequest, GetResponseResponse, ListClustersRequest, ListClustersResponse, ListResponsesRequest,
-    ListResponsesResponse,
+    GetResponseRequest, GetResponseResponse, ListClustersRequest, ListClustersResponse,
+    ListResponsesRequest, ListResponsesResponse,
 };
 use tonic::{Request, Response, Status};
 use tracing::error;
@@ -31,9 +31,16 @@ const HISTORY: u32 = 200;
 ///
 /// # Errors
 /// `PERMISSION_DENIED` for all others.
-#[expect(clippy::result_large_err, reason = "the signature of a tonic interceptor")]
+#[expect(
+    clippy::result_large_err,
+    reason = "the signature of a tonic interceptor"
+)]
 pub fn authorize(request: Request<()>) -> Result<Request<()>, Status> {
-    match request.extensions().get::<PeerIdentity>().map(|peer| &peer.identity) {
+    match request
+        .extensions()
+        .get::<PeerIdentity>()
+        .map(|peer| &peer.identity)
+    {
         Some(Identity::Admin(_)) => Ok(request),
         _ => Err(Status::permission_denied(
             "this door is for administrators: the certificate's URI SAN must be spiffe://<trust-domain>/admin/<name>; \
@@ -63,12 +70,19 @@ impl Admin {
             ))
         };
         if let Ok(uid) = wanted.parse() {
-            let key = ResponseKey { cluster: cluster.clone(), uid };
+            let key = ResponseKey {
+                cluster: cluster.clone(),
+                uid,
+            };
             if self.store.response(&key).await.map_err(failed)?.is_some() {
                 return Ok(key);
             }
         }
-        self.store.response_by_name(&cluster, wanted).await.map_err(failed)?.ok_or_else(missing)
+        self.store
+            .response_by_name(&cluster, wanted)
+            .await
+            .map_err(failed)?
+            .ok_or_else(missing)
     }
 }
 
@@ -78,7 +92,8 @@ fn failed(error: StoreError) -> Status {
 }
 
 fn cluster_id(text: &str) -> Result<ClusterId, Status> {
-    text.parse().map_err(|error| Status::invalid_argument(format!("cluster_id: {error}")))
+    text.parse()
+        .map_err(|error| Status::invalid_argument(format!("cluster_id: {error}")))
 }
 
 fn page_size(asked: i32) -> Result<u32, Status> {
@@ -98,14 +113,25 @@ impl AdminService for Admin {
         let request = request.into_inner();
         let size = page_size(request.page_size)? as usize;
         let clusters = self.store.clusters().await.map_err(failed)?;
-        let mut rest = clusters.iter().filter(|cluster| cluster.facts.cluster.as_str() > request.page_token.as_str());
+        let mut rest = clusters
+            .iter()
+            .filter(|cluster| cluster.facts.cluster.as_str() > request.page_token.as_str());
         let page: Vec<_> = rest.by_ref().take(size).collect();
-        let next = if rest.next().is_some() { page.last().map(|last| last.facts.cluster.to_string()) } else { None };
+        let next = if rest.next().is_some() {
+            page.last().map(|last| last.facts.cluster.to_string())
+        } else {
+            None
+        };
         let clusters = page
             .into_iter()
-            .map(|record| convert::cluster(record, self.gateway.is_connected(&record.facts.cluster)))
+            .map(|record| {
+                convert::cluster(record, self.gateway.is_connected(&record.facts.cluster))
+            })
             .collect();
-        Ok(Response::new(ListClustersResponse { clusters, next_page_token: next.unwrap_or_default() }))
+        Ok(Response::new(ListClustersResponse {
+            clusters,
+            next_page_token: next.unwrap_or_default(),
+        }))
     }
 
     async fn list_responses(
@@ -122,11 +148,18 @@ impl AdminService for Admin {
             })
         });
         let filter = ResponseFilter {
-            cluster: Some(&request.cluster_id).filter(|id| !id.is_empty()).map(|id| cluster_id(id)).transpose()?,
+            cluster: Some(&request.cluster_id)
+                .filter(|id| !id.is_empty())
+                .map(|id| cluster_id(id))
+                .transpose()?,
             phases: phases.collect::<Result<_, _>>()?,
         };
         let before = convert::position(&request.page_token)?;
-        let mut responses = self.store.responses(&filter, before, size + 1).await.map_err(failed)?;
+        let mut responses = self
+            .store
+            .responses(&filter, before, size + 1)
+            .await
+            .map_err(failed)?;
         let more = responses.len() > size as usize;
         responses.truncate(size as usize);
         let next = responses.last().filter(|_| more).map(convert::page_token);
@@ -145,6 +178,11 @@ impl AdminService for Admin {
         let response = response.ok_or_else(|| Status::not_found("the response is gone"))?;
         let attempts = self.store.attempts(&key).await.map_err(failed)?;
         let history = self.store.history(&key, HISTORY).await.map_err(failed)?;
-        Ok(Response::new(convert::response(&response, attempts, history, Timestamp::now())))
+        Ok(Response::new(convert::response(
+            &response,
+            attempts,
+            history,
+            Timestamp::now(),
+        )))
     }
 }

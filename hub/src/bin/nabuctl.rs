@@ -14,6 +14,8 @@ fn start() -> anyhow::Result<()> {
         return cli::print_markdown_help::<Cli>();
     }
     tls::install_crypto_provider();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(nabuctl::run(cli, &mut std::io::stdout()))
 }

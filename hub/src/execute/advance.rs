@@ -17,7 +17,9 @@ use crate::forge::{ForgeError, Job, Made};
 use crate::plan::progress::{self, Moment};
 use crate::plan::{self, Attempt, Conclusion, Policy, Step};
 use crate::response::{Phase, Progress, Response, ResponseError};
-use crate::store::{AttemptChange, AttemptResult, AuditEvent, ResponseSummary, RoutedTo, SideRecords, StoreError};
+use crate::store::{
+    AttemptChange, AttemptResult, AuditEvent, ResponseSummary, RoutedTo, SideRecords, StoreError,
+};
 
 /// How long to leave a response alone after a step of it panicked.
 const AFTER_PANIC: Duration = Duration::from_secs(60);
@@ -36,7 +38,11 @@ pub(super) enum Advanced {
 impl Advanced {
     /// Nothing is to be done for a while.
     pub(super) fn in_(wait: Duration) -> Self {
-        Self::WaitUntil(Timestamp::now().saturating_add(wait).unwrap_or(Timestamp::MAX))
+        Self::WaitUntil(
+            Timestamp::now()
+                .saturating_add(wait)
+                .unwrap_or(Timestamp::MAX),
+        )
     }
 }
 
@@ -58,10 +64,13 @@ pub(super) async fn advance(
     let span = info_span!("response", key = %start.key);
     let mut ticket = start.ticket;
     let steps = steps(context, &start.key, start.response, &mut ticket).instrument(span);
-    let result = AssertUnwindSafe(steps).catch_unwind().await.unwrap_or_else(|_| {
-        error!(key = %start.key, "a step panicked; please report this with the lines before");
-        Ok(Advanced::in_(AFTER_PANIC))
-    });
+    let result = AssertUnwindSafe(steps)
+        .catch_unwind()
+        .await
+        .unwrap_or_else(|_| {
+            error!(key = %start.key, "a step panicked; please report this with the lines before");
+            Ok(Advanced::in_(AFTER_PANIC))
+        });
     (result, ticket)
 }
 
@@ -100,7 +109,12 @@ async fn steps(
     }
 }
 
-fn plan_step(context: &Context, response: &Response, cluster: &ClusterFacts, now: Timestamp) -> Step {
+fn plan_step(
+    context: &Context,
+    response: &Response,
+    cluster: &ClusterFacts,
+    now: Timestamp,
+) -> Step {
     let routes = context.config.table();
     let policy = Policy {
         routes: &routes,
@@ -148,7 +162,9 @@ async fn attempt_change(
 ) -> Result<Option<Progress>, StoreError> {
     let attempt = Arc::new(attempt);
     let begun = begin(context, response, Arc::clone(&attempt)).await?;
-    let Some(begun) = begun.filter(|progress| progress.attempt_open) else { return Ok(None) };
+    let Some(begun) = begun.filter(|progress| progress.attempt_open) else {
+        return Ok(None);
+    };
     // What is stored is what is made, should another have decided first.
     let intent = begun.intent.as_ref().unwrap_or(&attempt.intent);
     let job = Job::new(response.key(), intent);
@@ -165,7 +181,11 @@ async fn attempt_change(
 fn report(context: &Context, made: &Result<Made, ForgeError>) {
     let outcome = match made {
         Ok(Made::PullRequest(pull_request)) => {
-            info!(url = pull_request.url, adopted = pull_request.adopted, "the pull request is there");
+            info!(
+                url = pull_request.url,
+                adopted = pull_request.adopted,
+                "the pull request is there"
+            );
             "succeeded"
         }
         Ok(Made::NoActionNeeded { detail }) => {
@@ -181,7 +201,11 @@ fn report(context: &Context, made: &Result<Made, ForgeError>) {
             "waited"
         }
     };
-    context.metrics.attempts.get_or_create(&AttemptLabels { outcome }).inc();
+    context
+        .metrics
+        .attempts
+        .get_or_create(&AttemptLabels { outcome })
+        .inc();
 }
 
 async fn begin(
@@ -199,11 +223,16 @@ async fn begin(
         let mut audit = Vec::new();
         if !routed_before {
             let target = &attempt.intent.target;
-            let detail =
-                format!("route {} to {} of {}", attempt.intent.route, target.repository, target.kind);
+            let detail = format!(
+                "route {} to {} of {}",
+                attempt.intent.route, target.repository, target.kind
+            );
             audit.push(by_hub(moment.now, "Routed", detail));
         }
-        SideRecords { attempt: Some(AttemptChange::Begun { at: moment.now }), audit }
+        SideRecords {
+            attempt: Some(AttemptChange::Begun { at: moment.now }),
+            audit,
+        }
     });
     apply(context, response, transition).await
 }
@@ -225,13 +254,29 @@ async fn end(
             Err(error) => {
                 progress::fail(progress, error, &attempt.retry, moment);
                 let counted = matches!(error, ForgeError::Failed(_));
-                let result = if counted { AttemptResult::Failed } else { AttemptResult::Waited };
+                let result = if counted {
+                    AttemptResult::Failed
+                } else {
+                    AttemptResult::Waited
+                };
                 (result, progress.error.clone())
             }
         };
-        let audit = vec![by_hub(moment.now, ended_word(progress, result), ended_text(progress, error.as_ref()))];
-        let attempt = AttemptChange::Ended { at: moment.now, result, error, requests };
-        SideRecords { attempt: Some(attempt), audit }
+        let audit = vec![by_hub(
+            moment.now,
+            ended_word(progress, result),
+            ended_text(progress, error.as_ref()),
+        )];
+        let attempt = AttemptChange::Ended {
+            at: moment.now,
+            result,
+            error,
+            requests,
+        };
+        SideRecords {
+            attempt: Some(attempt),
+            audit,
+        }
     });
     apply(context, response, transition).await
 }
@@ -248,7 +293,10 @@ fn ended_word(progress: &Progress, result: AttemptResult) -> &'static str {
 fn ended_text(progress: &Progress, error: Option<&ResponseError>) -> String {
     match (error, &progress.outcome) {
         (Some(error), _) => match progress.next_attempt_at {
-            Some(at) => format!("{}: {}; next attempt at {at:.0}", error.reason, error.detail),
+            Some(at) => format!(
+                "{}: {}; next attempt at {at:.0}",
+                error.reason, error.detail
+            ),
             None => format!("{}: {}", error.reason, error.detail),
         },
         (None, Some(outcome)) => outcome.message.clone(),
@@ -256,14 +304,26 @@ fn ended_text(progress: &Progress, error: Option<&ResponseError>) -> String {
     }
 }
 
-async fn conclude(context: &Context, response: &Response, conclusion: Conclusion) -> Result<(), StoreError> {
+async fn conclude(
+    context: &Context,
+    response: &Response,
+    conclusion: Conclusion,
+) -> Result<(), StoreError> {
     let moment = moment(response);
     match &conclusion {
-        Conclusion::Failed { error, routing_miss, .. } => {
+        Conclusion::Failed {
+            error,
+            routing_miss,
+            ..
+        } => {
             if *routing_miss {
                 context.metrics.routing_misses.inc();
             }
-            warn!(reason = error.reason, detail = error.detail, "the response cannot be served");
+            warn!(
+                reason = error.reason,
+                detail = error.detail,
+                "the response cannot be served"
+            );
         }
         Conclusion::Cancelled { reason } => info!(reason, "the response is cancelled"),
     }
@@ -273,9 +333,16 @@ async fn conclude(context: &Context, response: &Response, conclusion: Conclusion
         if before == progress.phase {
             return SideRecords::default();
         }
-        let detail = progress.outcome.as_ref().map(|outcome| outcome.message.clone()).unwrap_or_default();
+        let detail = progress
+            .outcome
+            .as_ref()
+            .map(|outcome| outcome.message.clone())
+            .unwrap_or_default();
         let audit = vec![by_hub(moment.now, progress.phase.as_str(), detail)];
-        SideRecords { attempt: None, audit }
+        SideRecords {
+            attempt: None,
+            audit,
+        }
     });
     apply(context, response, transition).await?;
     Ok(())
@@ -291,7 +358,15 @@ pub(super) async fn mark_deleted(context: &Context, key: &ResponseKey) -> Result
         }
         progress::mark_deleted(progress);
         let detail = "the EventResponse is gone from its cluster".to_owned();
-        SideRecords { attempt: None, audit: vec![AuditEvent { at: now, actor, action: "Deleted".into(), detail }] }
+        SideRecords {
+            attempt: None,
+            audit: vec![AuditEvent {
+                at: now,
+                actor,
+                action: "Deleted".into(),
+                detail,
+            }],
+        }
     });
     let progress = context.store.transition(key, transition).await?;
     Ok(progress.is_some_and(|progress| !progress.phase.is_terminal()))
@@ -329,17 +404,34 @@ fn publish(context: &Context, response: &Response, progress: &Progress) {
 }
 
 fn count_ended(context: &Context, response: &Response, progress: &Progress) {
-    let provider = progress.intent.as_ref().map_or("none", |intent| intent.target.kind.as_str());
-    let outcome = progress.outcome.as_ref().map_or("", |outcome| outcome.kind.as_str());
-    context.metrics.dispatches.get_or_create(&DispatchLabels { provider, outcome }).inc();
+    let provider = progress
+        .intent
+        .as_ref()
+        .map_or("none", |intent| intent.target.kind.as_str());
+    let outcome = progress
+        .outcome
+        .as_ref()
+        .map_or("", |outcome| outcome.kind.as_str());
+    context
+        .metrics
+        .dispatches
+        .get_or_create(&DispatchLabels { provider, outcome })
+        .inc();
     if let Some(completed_at) = progress.completed_at {
-        let taken = completed_at.duration_since(response.observed_at).as_secs_f64();
+        let taken = completed_at
+            .duration_since(response.observed_at)
+            .as_secs_f64();
         context.metrics.completion.observe(taken.max(0.0));
     }
 }
 
 fn by_hub(at: Timestamp, action: &str, detail: String) -> AuditEvent {
-    AuditEvent { at, actor: "hub".to_owned(), action: action.to_owned(), detail }
+    AuditEvent {
+        at,
+        actor: "hub".to_owned(),
+        action: action.to_owned(),
+        detail,
+    }
 }
 
 fn moment(response: &Response) -> Moment {

@@ -38,11 +38,18 @@ struct Known {
 impl ClusterDirectory {
     /// A directory with labels from the command line.
     pub fn new(labels: HashMap<ClusterId, BTreeMap<String, String>>) -> Self {
-        Self { labels, known: Mutex::default() }
+        Self {
+            labels,
+            known: Mutex::default(),
+        }
     }
 
     /// What is known of a cluster.
-    pub async fn facts(&self, store: &SharedStore, cluster: &ClusterId) -> Result<Arc<ClusterFacts>, StoreError> {
+    pub async fn facts(
+        &self,
+        store: &SharedStore,
+        cluster: &ClusterId,
+    ) -> Result<Arc<ClusterFacts>, StoreError> {
         if let Some(facts) = self.remembered(cluster) {
             return Ok(facts);
         }
@@ -53,27 +60,49 @@ impl ClusterDirectory {
                 let id = record.facts.cluster;
                 let mut labels = record.labels;
                 labels.extend(self.labels.get(&id).cloned().unwrap_or_default());
-                (id, Arc::new(ClusterFacts { name: record.facts.cluster_name, labels }))
+                (
+                    id,
+                    Arc::new(ClusterFacts {
+                        name: record.facts.cluster_name,
+                        labels,
+                    }),
+                )
             })
             .collect();
         let mut known = self.lock();
-        *known = Known { read_at: Some(Instant::now()), facts };
+        *known = Known {
+            read_at: Some(Instant::now()),
+            facts,
+        };
         let fallback = || Arc::new(self.unknown(cluster));
-        Ok(known.facts.entry(cluster.clone()).or_insert_with(fallback).clone())
+        Ok(known
+            .facts
+            .entry(cluster.clone())
+            .or_insert_with(fallback)
+            .clone())
     }
 
     fn remembered(&self, cluster: &ClusterId) -> Option<Arc<ClusterFacts>> {
         let known = self.lock();
         let fresh = known.read_at.is_some_and(|at| at.elapsed() < FRESH_FOR);
-        if fresh { known.facts.get(cluster).cloned() } else { None }
+        if fresh {
+            known.facts.get(cluster).cloned()
+        } else {
+            None
+        }
     }
 
     fn unknown(&self, cluster: &ClusterId) -> ClusterFacts {
         let labels = self.labels.get(cluster).cloned().unwrap_or_default();
-        ClusterFacts { name: cluster.to_string(), labels }
+        ClusterFacts {
+            name: cluster.to_string(),
+            labels,
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.known
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

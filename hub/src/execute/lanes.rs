@@ -65,7 +65,10 @@ impl Lanes {
     /// Takes a ticket if the lane has room and nobody waits for the same, else puts the response into line.
     pub fn enter(&mut self, ticket: &Ticket, key: &ResponseKey) -> bool {
         let lane = self.lanes.entry(ticket.lane.clone()).or_default();
-        let queued = lane.waiting.values().any(|line| line.contains_key(&ticket.repository));
+        let queued = lane
+            .waiting
+            .values()
+            .any(|line| line.contains_key(&ticket.repository));
         if !queued && lane.has_room(ticket) {
             lane.start(&ticket.repository);
             return true;
@@ -77,12 +80,20 @@ impl Lanes {
     /// Gives a ticket back; whoever may attempt now comes with a ticket already taken. More than one may, because the
     /// room that became free can be of use to several repositories.
     pub fn leave(&mut self, ticket: &Ticket) -> Vec<(ResponseKey, Ticket)> {
-        let Some(lane) = self.lanes.get_mut(&ticket.lane) else { return Vec::new() };
+        let Some(lane) = self.lanes.get_mut(&ticket.lane) else {
+            return Vec::new();
+        };
         lane.stop(&ticket.repository);
         let mut next = Vec::new();
         while let Some((key, repository)) = lane.pop(&ticket.lane) {
             lane.start(&repository);
-            next.push((key, Ticket { lane: ticket.lane.clone(), repository }));
+            next.push((
+                key,
+                Ticket {
+                    lane: ticket.lane.clone(),
+                    repository,
+                },
+            ));
         }
         if lane.running == 0 && lane.turns.is_empty() {
             self.lanes.remove(&ticket.lane);
@@ -103,7 +114,11 @@ impl Lanes {
 
 impl Lane {
     fn widths(kind: ProviderKind) -> (usize, usize) {
-        if kind == ProviderKind::Noop { (NOOP_WIDTH, NOOP_WIDTH) } else { (LANE_WIDTH, REPOSITORY_WIDTH) }
+        if kind == ProviderKind::Noop {
+            (NOOP_WIDTH, NOOP_WIDTH)
+        } else {
+            (LANE_WIDTH, REPOSITORY_WIDTH)
+        }
     }
 
     fn has_room(&self, ticket: &Ticket) -> bool {
@@ -112,7 +127,8 @@ impl Lane {
 
     fn has_room_in(&self, kind: ProviderKind, repository: &str) -> bool {
         let (width, repository_width) = Self::widths(kind);
-        self.running < width && self.running_in.get(repository).copied().unwrap_or(0) < repository_width
+        self.running < width
+            && self.running_in.get(repository).copied().unwrap_or(0) < repository_width
     }
 
     fn start(&mut self, repository: &str) {
@@ -148,7 +164,9 @@ impl Lane {
                 .keys()
                 .find(|repository| self.has_room_in(id.kind, repository))
                 .cloned();
-            let Some(repository) = repository else { continue };
+            let Some(repository) = repository else {
+                continue;
+            };
             self.turns.remove(turn);
             let key = self.take(&cluster, &repository)?;
             if self.waiting.contains_key(&cluster) {
@@ -182,7 +200,10 @@ mod tests {
             kind: ProviderKind::ForgejoToken,
             base_url: Some("https://git.example".into()),
             repository: repository.into(),
-            credential: Some(CredentialRef { namespace: "n".into(), name: "s".into() }),
+            credential: Some(CredentialRef {
+                namespace: "n".into(),
+                name: "s".into(),
+            }),
             installation_id: None,
             ca_bundle: None,
         })
@@ -191,7 +212,9 @@ mod tests {
     fn key(cluster: &str, number: usize) -> ResponseKey {
         ResponseKey {
             cluster: cluster.parse().unwrap(),
-            uid: format!("00000000-0000-4000-8000-{number:012}").parse().unwrap(),
+            uid: format!("00000000-0000-4000-8000-{number:012}")
+                .parse()
+                .unwrap(),
         }
     }
 
@@ -203,7 +226,10 @@ mod tests {
             lanes.enter(&a, &key("stormy", number));
         }
         assert!(!lanes.enter(&a, &key("calm", 0)));
-        let next: Vec<_> = (0..2).flat_map(|_| lanes.leave(&a)).map(|(key, _)| key.cluster.to_string()).collect();
+        let next: Vec<_> = (0..2)
+            .flat_map(|_| lanes.leave(&a))
+            .map(|(key, _)| key.cluster.to_string())
+            .collect();
         assert!(next.contains(&"calm".to_owned()), "served next: {next:?}");
     }
 
@@ -215,7 +241,10 @@ mod tests {
         }
         assert!(lanes.enter(&ticket("o/quick"), &key("c", 99)));
         let next = lanes.leave(&ticket("o/quick"));
-        assert!(next.is_empty(), "the slow repository already has its share: {next:?}");
+        assert!(
+            next.is_empty(),
+            "the slow repository already has its share: {next:?}"
+        );
     }
 
     #[test]

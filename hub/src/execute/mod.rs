@@ -86,7 +86,9 @@ impl Context {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[derive(Debug)]
@@ -120,8 +122,14 @@ pub fn channel() -> (Dispatcher, Inbox) {
     let (sender, receiver) = mpsc::channel(INBOX);
     let overflow = Arc::<Overflow>::default();
     (
-        Dispatcher { events: sender, overflow: Arc::clone(&overflow) },
-        Inbox { events: receiver, overflow },
+        Dispatcher {
+            events: sender,
+            overflow: Arc::clone(&overflow),
+        },
+        Inbox {
+            events: receiver,
+            overflow,
+        },
     )
 }
 
@@ -151,14 +159,22 @@ enum Finished {
 }
 
 /// Keeps every unfinished response moving until `shutdown`; attempts that run then are given `grace` to end.
-pub async fn run(context: Arc<Context>, inbox: Inbox, shutdown: CancellationToken, grace: Duration) {
+pub async fn run(
+    context: Arc<Context>,
+    inbox: Inbox,
+    shutdown: CancellationToken,
+    grace: Duration,
+) {
     let mut executor = Executor {
         context,
         schedule: Schedule::default(),
         steps: JoinSet::new(),
         scan: Some(None),
     };
-    let Inbox { mut events, overflow } = inbox;
+    let Inbox {
+        mut events,
+        overflow,
+    } = inbox;
     loop {
         executor.start_ready();
         let may_scan = executor.scan.is_some() && executor.schedule.ready() == 0;
@@ -205,7 +221,9 @@ impl Executor {
 
     fn start_ready(&mut self) {
         while self.steps.len() < CONCURRENT_STEPS {
-            let Some(start) = self.schedule.next() else { break };
+            let Some(start) = self.schedule.next() else {
+                break;
+            };
             let context = Arc::clone(&self.context);
             self.steps.spawn(async move {
                 let key = start.key.clone();
@@ -216,7 +234,9 @@ impl Executor {
         let metrics = &self.context.metrics;
         metrics.running.set(gauge(self.steps.len()));
         metrics.delayed.set(gauge(self.schedule.delayed()));
-        metrics.queued.set(gauge(lock(&self.context.lanes).waiting()));
+        metrics
+            .queued
+            .set(gauge(lock(&self.context.lanes).waiting()));
     }
 
     fn finished(&mut self, finished: Result<Finished, tokio::task::JoinError>) {
@@ -246,8 +266,15 @@ impl Executor {
     }
 
     async fn scan_page(&mut self) {
-        let Some(after) = self.scan.take() else { return };
-        match self.context.store.unfinished(after.as_ref(), SCAN_PAGE).await {
+        let Some(after) = self.scan.take() else {
+            return;
+        };
+        match self
+            .context
+            .store
+            .unfinished(after.as_ref(), SCAN_PAGE)
+            .await
+        {
             Ok(keys) => {
                 self.scan = keys.last().cloned().map(Some);
                 for key in keys {
@@ -267,7 +294,10 @@ impl Executor {
             while self.steps.join_next().await.is_some() {}
         });
         if ended.await.is_err() {
-            warn!(running = self.steps.len(), "attempts were still running; the next start looks their changes up");
+            warn!(
+                running = self.steps.len(),
+                "attempts were still running; the next start looks their changes up"
+            );
             self.steps.abort_all();
         }
     }

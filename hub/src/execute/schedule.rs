@@ -99,13 +99,23 @@ impl Schedule {
     /// The next response to start.
     pub(super) fn next(&mut self) -> Option<Start> {
         let (key, ticket) = self.ready.pop_front()?;
-        let state = self.states.insert(key.clone(), State::Running { again: false, ticket: None });
+        let state = self.states.insert(
+            key.clone(),
+            State::Running {
+                again: false,
+                ticket: None,
+            },
+        );
         let response = match state {
             Some(State::Ready(record)) => record,
             _ => None,
         };
         self.at_hand -= usize::from(response.is_some());
-        Some(Start { key, response, ticket })
+        Some(Start {
+            key,
+            response,
+            ticket,
+        })
     }
 
     /// A step ended.
@@ -122,7 +132,8 @@ impl Schedule {
             _ if again => self.add(key.clone(), None),
             (Advanced::Settled, _) => {}
             (Advanced::WaitUntil(at), _) => {
-                let wait = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
+                let wait =
+                    Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
                 let timer = self.timers.insert(key.clone(), wait);
                 self.states.insert(key.clone(), State::Delayed(timer));
             }
@@ -162,10 +173,16 @@ mod tests {
         schedule.add(key(), None);
         assert!(schedule.next().is_none(), "it runs");
         schedule.ended(&key(), Advanced::Settled);
-        assert!(schedule.next().is_some(), "what was observed meanwhile is looked at");
+        assert!(
+            schedule.next().is_some(),
+            "what was observed meanwhile is looked at"
+        );
         schedule.ended(&key(), Advanced::Settled);
         assert!(schedule.next().is_none());
-        assert!(schedule.states.is_empty(), "a settled response leaves nothing behind");
+        assert!(
+            schedule.states.is_empty(),
+            "a settled response leaves nothing behind"
+        );
     }
 
     #[test]
@@ -176,7 +193,10 @@ mod tests {
         schedule.call(key(), ticket());
         assert!(schedule.next().is_none(), "its first step has not ended");
         schedule.ended(&key(), Advanced::InLine);
-        assert_eq!(schedule.next().and_then(|start| start.ticket), Some(ticket()));
+        assert_eq!(
+            schedule.next().and_then(|start| start.ticket),
+            Some(ticket())
+        );
     }
 
     #[test]

@@ -93,7 +93,11 @@ pub struct Job<'a> {
 impl<'a> Job<'a> {
     /// A job that has cost nothing yet.
     pub fn new(key: &'a ResponseKey, intent: &'a Intent) -> Self {
-        Self { key, intent, requests: AtomicU32::new(0) }
+        Self {
+            key,
+            intent,
+            requests: AtomicU32::new(0),
+        }
     }
 
     /// Counts one request; called before it is sent.

@@ -51,42 +51,74 @@ pub(super) fn duration(duration: Duration) -> prost_types::Duration {
 }
 
 pub(super) fn time(at: Timestamp) -> prost_types::Timestamp {
-    prost_types::Timestamp { seconds: at.as_second(), nanos: at.subsec_nanosecond() }
+    prost_types::Timestamp {
+        seconds: at.as_second(),
+        nanos: at.subsec_nanosecond(),
+    }
 }
 
 /// What Hello says of the cluster. Free text is shortened: it is shown to people and stored.
 pub(super) fn session_facts(cluster: &ClusterId, hello: wire::Hello) -> SessionFacts {
-    let short = |text: String| text.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect::<String>();
+    let short = |text: String| {
+        text.chars()
+            .filter(|c| !c.is_control())
+            .take(MAX_TEXT)
+            .collect::<String>()
+    };
     let name = short(hello.cluster_name);
     SessionFacts {
         cluster: cluster.clone(),
-        cluster_name: if name.is_empty() { cluster.to_string() } else { name },
+        cluster_name: if name.is_empty() {
+            cluster.to_string()
+        } else {
+            name
+        },
         kube_system_uid: short(hello.kube_system_uid),
         kubernetes_version: short(hello.kubernetes_version),
         agent_version: short(hello.agent_version),
-        responder_names: hello.responder_names.into_iter().take(100).map(short).collect(),
+        responder_names: hello
+            .responder_names
+            .into_iter()
+            .take(100)
+            .map(short)
+            .collect(),
     }
 }
 
 /// The observation of a frame, checked against the session's cluster and against itself.
-pub(super) fn observation(cluster: &ClusterId, frame: wire::Observed) -> Result<Observation, Refusal> {
+pub(super) fn observation(
+    cluster: &ClusterId,
+    frame: wire::Observed,
+) -> Result<Observation, Refusal> {
     let wire::ObjectRef { uid, name } = frame.r#ref.unwrap_or_default();
-    let refuse = |code: RefusalCode, message: String| Refusal { uid: uid.chars().take(100).collect(), code, message };
+    let refuse = |code: RefusalCode, message: String| Refusal {
+        uid: uid.chars().take(100).collect(),
+        code,
+        message,
+    };
     let invalid = |message: String| refuse(RefusalCode::Invalid, message);
     if !frame.cluster_id.is_empty() && frame.cluster_id != cluster.as_str() {
         let named: String = frame.cluster_id.chars().take(80).collect();
-        let message = format!("the frame names the cluster {named:?}, the certificate is for {cluster}");
+        let message =
+            format!("the frame names the cluster {named:?}, the certificate is for {cluster}");
         return Err(refuse(RefusalCode::NotAllowed, message));
     }
     let key = ResponseKey {
         cluster: cluster.clone(),
-        uid: uid.parse().map_err(|error| invalid(format!("metadata.uid: {error}")))?,
+        uid: uid
+            .parse()
+            .map_err(|error| invalid(format!("metadata.uid: {error}")))?,
     };
     if name.is_empty() || name.len() > 253 {
-        return Err(invalid("metadata.name: is empty or longer than 253 characters".to_owned()));
+        return Err(invalid(
+            "metadata.name: is empty or longer than 253 characters".to_owned(),
+        ));
     }
-    let hash: [u8; 32] =
-        frame.spec_hash.as_ref().try_into().map_err(|_| invalid("spec_hash: is not of 32 bytes".to_owned()))?;
+    let hash: [u8; 32] = frame
+        .spec_hash
+        .as_ref()
+        .try_into()
+        .map_err(|_| invalid("spec_hash: is not of 32 bytes".to_owned()))?;
     let content = match frame.content {
         Some(observed::Content::Objects(objects)) => {
             let content = objects_content(objects).map_err(&invalid)?;
@@ -102,18 +134,34 @@ pub(super) fn observation(cluster: &ClusterId, frame: wire::Observed) -> Result<
         None => return Err(invalid("content: is missing".to_owned())),
     };
     let responder = frame.responder_name.chars().take(253).collect();
-    Ok(Observation { key, name, generation: frame.generation, responder, spec_hash: hash, content })
+    Ok(Observation {
+        key,
+        name,
+        generation: frame.generation,
+        responder,
+        spec_hash: hash,
+        content,
+    })
 }
 
 /// A word of an agent that becomes a reason; Kubernetes allows nothing else there.
 fn camel_case(word: &str) -> String {
-    let clean: String = word.chars().filter(char::is_ascii_alphanumeric).take(64).collect();
-    if clean.is_empty() { "Unserveable".to_owned() } else { clean }
+    let clean: String = word
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(64)
+        .collect();
+    if clean.is_empty() {
+        "Unserveable".to_owned()
+    } else {
+        clean
+    }
 }
 
 fn objects_content(objects: wire::ResponseObjects) -> Result<Content, String> {
     let parse = |what: &str, bytes: &[u8]| -> Result<Value, String> {
-        serde_json::from_slice(bytes).map_err(|error| format!("the {what} is no JSON object that can be read: {error}"))
+        serde_json::from_slice(bytes)
+            .map_err(|error| format!("the {what} is no JSON object that can be read: {error}"))
     };
     let event_response = parse("EventResponse", &objects.event_response_json)?;
     let security_event = if objects.security_event_json.is_empty() {
@@ -128,14 +176,20 @@ fn objects_content(objects: wire::ResponseObjects) -> Result<Content, String> {
     } else {
         Ok(parse("SecurityEvent", &objects.security_event_json)?)
     };
-    Ok(Content::Objects { event_response, security_event })
+    Ok(Content::Objects {
+        event_response,
+        security_event,
+    })
 }
 
 fn check_identity(object: &Value, uid: &str, name: &str, hash: [u8; 32]) -> Result<(), String> {
     for (pointer, wanted) in [("/metadata/uid", uid), ("/metadata/name", name)] {
         let found = object.pointer(pointer).and_then(Value::as_str);
         if found != Some(wanted) {
-            return Err(format!("{}: differs from the frame's", pointer.replace('/', ".").trim_start_matches('.')));
+            return Err(format!(
+                "{}: differs from the frame's",
+                pointer.replace('/', ".").trim_start_matches('.')
+            ));
         }
     }
     if spec_hash(object.get("spec").unwrap_or(&Value::Null)) != hash {
@@ -145,7 +199,11 @@ fn check_identity(object: &Value, uid: &str, name: &str, hash: [u8; 32]) -> Resu
 }
 
 /// The acknowledgement of a frame; `None` if its UID cannot be one of ours.
-pub(super) fn acknowledgement(uid: &str, revision: u64, refusal: Option<String>) -> Option<Acknowledgement> {
+pub(super) fn acknowledgement(
+    uid: &str,
+    revision: u64,
+    refusal: Option<String>,
+) -> Option<Acknowledgement> {
     Some(Acknowledgement {
         uid: uid.parse().ok()?,
         revision: Revision(revision),
@@ -156,7 +214,10 @@ pub(super) fn acknowledgement(uid: &str, revision: u64, refusal: Option<String>)
 /// The key of an object that an agent names.
 pub(super) fn key(cluster: &ClusterId, object: Option<wire::ObjectRef>) -> Option<ResponseKey> {
     let uid: ResponseUid = object?.uid.parse().ok()?;
-    Some(ResponseKey { cluster: cluster.clone(), uid })
+    Some(ResponseKey {
+        cluster: cluster.clone(),
+        uid,
+    })
 }
 
 /// The whole outward status of a response.
@@ -169,7 +230,10 @@ pub(super) fn status(summary: &ResponseSummary) -> wire::SessionResponse {
         sha256: progress.commit.clone().unwrap_or_default(),
     });
     frame(Frame::Status(wire::Status {
-        r#ref: Some(wire::ObjectRef { uid: summary.key.uid.to_string(), name: summary.name.clone() }),
+        r#ref: Some(wire::ObjectRef {
+            uid: summary.key.uid.to_string(),
+            name: summary.name.clone(),
+        }),
         revision: progress.revision.0,
         phase: phase(progress.phase).into(),
         attempts: progress.attempts,
@@ -253,7 +317,10 @@ mod tests {
         let object = fixtures::event_response(json!({}));
         let seen = observation(&cluster(), frame_of(&object)).unwrap();
         assert_eq!(seen.key, fixtures::key(1));
-        let content = Content::Objects { event_response: object, security_event: Err(SecurityEventAbsence::UidMismatch) };
+        let content = Content::Objects {
+            event_response: object,
+            security_event: Err(SecurityEventAbsence::UidMismatch),
+        };
         assert_eq!(seen.content, content);
     }
 
@@ -261,11 +328,31 @@ mod tests {
     fn a_frame_that_contradicts_the_certificate_or_itself_is_refused() {
         type Change = fn(&mut wire::Observed);
         let cases: [(Change, RefusalCode, &str); 5] = [
-            (|frame| frame.cluster_id = "prod-us".into(), RefusalCode::NotAllowed, "prod-us"),
-            (|frame| frame.spec_hash = vec![0; 32].into(), RefusalCode::Invalid, "spec_hash"),
-            (|frame| frame.r#ref.as_mut().unwrap().name = "other".into(), RefusalCode::Invalid, "metadata.name"),
-            (|frame| frame.r#ref.as_mut().unwrap().uid = "../x".into(), RefusalCode::Invalid, "metadata.uid"),
-            (|frame| frame.content = None, RefusalCode::Invalid, "content"),
+            (
+                |frame| frame.cluster_id = "prod-us".into(),
+                RefusalCode::NotAllowed,
+                "prod-us",
+            ),
+            (
+                |frame| frame.spec_hash = vec![0; 32].into(),
+                RefusalCode::Invalid,
+                "spec_hash",
+            ),
+            (
+                |frame| frame.r#ref.as_mut().unwrap().name = "other".into(),
+                RefusalCode::Invalid,
+                "metadata.name",
+            ),
+            (
+                |frame| frame.r#ref.as_mut().unwrap().uid = "../x".into(),
+                RefusalCode::Invalid,
+                "metadata.uid",
+            ),
+            (
+                |frame| frame.content = None,
+                RefusalCode::Invalid,
+                "content",
+            ),
         ];
         for (change, code, names) in cases {
             let mut frame = frame_of(&fixtures::event_response(json!({})));

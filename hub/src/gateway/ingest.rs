@@ -6,16 +6,20 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nabu_common::ids::{ClusterId, ResponseKey, ResponseUid};
 use nabu_proto::agent_v1::session_response::Frame;
-use nabu_proto::agent_v1::{Accepted, Credit, Observed as ObservedFrame, RefusalCode, SessionResponse};
+use nabu_proto::agent_v1::{
+    Accepted, Credit, Observed as ObservedFrame, RefusalCode, SessionResponse,
+};
 use tokio::sync::mpsc;
 use tonic::Status;
 use tracing::{info, warn};
 
+use super::Shared;
 use super::convert::{self, Refusal};
 use super::outbox::Outbox;
-use super::Shared;
 use crate::response::{Observation, Response};
-use crate::store::{AuditEvent, Observed, ResponseSummary, RoutedTo, StoreError, missing_from_inventory};
+use crate::store::{
+    AuditEvent, Observed, ResponseSummary, RoutedTo, StoreError, missing_from_inventory,
+};
 
 /// Observations that share one call to the store.
 const BATCH: usize = 64;
@@ -69,7 +73,8 @@ impl Ingest {
                 match item {
                     Item::Observed(frame) => observed.push(frame),
                     other => {
-                        self.store(std::mem::take(&mut observed), &mut inventory).await?;
+                        self.store(std::mem::take(&mut observed), &mut inventory)
+                            .await?;
                         self.take(other, &mut inventory).await?;
                     }
                 }
@@ -103,13 +108,22 @@ impl Ingest {
                 Err(refusal) => self.refuse(refusal).await?,
             }
         }
-        let answers: Vec<_> =
-            observations.iter().map(|seen| (seen.key.uid.clone(), seen.spec_hash)).collect();
-        let stored = self.shared.store.observe(observations, Timestamp::now()).await?;
+        let answers: Vec<_> = observations
+            .iter()
+            .map(|seen| (seen.key.uid.clone(), seen.spec_hash))
+            .collect();
+        let stored = self
+            .shared
+            .store
+            .observe(observations, Timestamp::now())
+            .await?;
         for ((uid, spec_hash), stored) in answers.into_iter().zip(stored) {
             match stored {
                 Observed::Stored { response, changed } => {
-                    let accepted = Accepted { uid: uid.to_string(), spec_hash: spec_hash.to_vec().into() };
+                    let accepted = Accepted {
+                        uid: uid.to_string(),
+                        spec_hash: spec_hash.to_vec().into(),
+                    };
                     self.send(convert::frame(Frame::Accepted(accepted))).await?;
                     if changed {
                         self.announce(response);
@@ -117,12 +131,17 @@ impl Ingest {
                 }
                 Observed::NameMismatch { known } => {
                     let message = format!("metadata.uid: belongs to the EventResponse {known:?}");
-                    let refusal = Refusal { uid: uid.to_string(), code: RefusalCode::Conflicting, message };
+                    let refusal = Refusal {
+                        uid: uid.to_string(),
+                        code: RefusalCode::Conflicting,
+                        message,
+                    };
                     self.refuse(refusal).await?;
                 }
             }
         }
-        self.send(convert::frame(Frame::Credit(Credit { observed: credit }))).await
+        self.send(convert::frame(Frame::Credit(Credit { observed: credit })))
+            .await
     }
 
     /// The status comes first: whatever the executor makes of the response is newer.
@@ -154,11 +173,20 @@ impl Ingest {
             Item::Deleted(key) => self.shared.dispatcher.deleted(key),
             Item::SnapshotBegin(id) => {
                 let begun_at = Timestamp::now();
-                *inventory = Some(Inventory { id, begun_at, named: HashSet::new(), count: 0 });
+                *inventory = Some(Inventory {
+                    id,
+                    begun_at,
+                    named: HashSet::new(),
+                    count: 0,
+                });
             }
             Item::SnapshotEnd { id, count } => match inventory.take() {
-                Some(whole) if whole.id == id && whole.count == count => self.compare(whole).await?,
-                _ => warn!(cluster = %self.cluster, id, count, "an inventory is not whole; the next one counts"),
+                Some(whole) if whole.id == id && whole.count == count => {
+                    self.compare(whole).await?
+                }
+                _ => {
+                    warn!(cluster = %self.cluster, id, count, "an inventory is not whole; the next one counts")
+                }
             },
         }
         Ok(())
@@ -171,7 +199,10 @@ impl Ingest {
             info!(cluster = %self.cluster, count = missing.len(), "EventResponses are gone from the cluster");
         }
         for uid in missing {
-            self.shared.dispatcher.deleted(ResponseKey { cluster: self.cluster.clone(), uid });
+            self.shared.dispatcher.deleted(ResponseKey {
+                cluster: self.cluster.clone(),
+                uid,
+            });
         }
         // Whatever was lost on the way is sent again.
         self.outbox.start_over();
@@ -179,12 +210,20 @@ impl Ingest {
     }
 
     async fn send(&self, frame: SessionResponse) -> Result<(), Stopped> {
-        self.outgoing.send(Ok(frame)).await.map_err(|_| Stopped::Gone)
+        self.outgoing
+            .send(Ok(frame))
+            .await
+            .map_err(|_| Stopped::Gone)
     }
 }
 
 fn summary(response: &Response) -> ResponseSummary {
-    let Observation { key, name, generation, .. } = &response.observation;
+    let Observation {
+        key,
+        name,
+        generation,
+        ..
+    } = &response.observation;
     ResponseSummary {
         key: key.clone(),
         name: name.clone(),

@@ -38,14 +38,26 @@ impl GatewayMetrics {
     /// Registers everything.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register("nabu_hub_sessions", "Sessions that are open", metrics.sessions.clone());
+        registry.register(
+            "nabu_hub_sessions",
+            "Sessions that are open",
+            metrics.sessions.clone(),
+        );
         registry.register(
             "nabu_hub_sessions_refused",
             "Sessions and frames that were refused, by reason",
             metrics.refusals.clone(),
         );
-        registry.register("nabu_hub_frames_received", "Frames from agents, by kind", metrics.frames.clone());
-        registry.register("nabu_hub_statuses_sent", "Statuses that were sent to agents", metrics.statuses.clone());
+        registry.register(
+            "nabu_hub_frames_received",
+            "Frames from agents, by kind",
+            metrics.frames.clone(),
+        );
+        registry.register(
+            "nabu_hub_statuses_sent",
+            "Statuses that were sent to agents",
+            metrics.statuses.clone(),
+        );
         registry.register(
             "nabu_hub_cluster_connected",
             "Whether a session of the cluster is open (1) or not (0)",
@@ -68,15 +80,23 @@ impl GatewayMetrics {
     }
 
     pub(super) fn connected(&self, cluster: &ClusterId, connected: bool) {
-        let label = ClusterLabel { cluster: cluster.to_string() };
-        self.connected.get_or_create(&label).set(i64::from(connected));
+        let label = ClusterLabel {
+            cluster: cluster.to_string(),
+        };
+        self.connected
+            .get_or_create(&label)
+            .set(i64::from(connected));
         if !connected {
             self.backlog.remove(&label);
         }
     }
 
     pub(super) fn backlog(&self, cluster: &ClusterId, backlog: u64) {
-        let label = ClusterLabel { cluster: cluster.to_string() };
-        self.backlog.get_or_create(&label).set(i64::try_from(backlog).unwrap_or(i64::MAX));
+        let label = ClusterLabel {
+            cluster: cluster.to_string(),
+        };
+        self.backlog
+            .get_or_create(&label)
+            .set(i64::try_from(backlog).unwrap_or(i64::MAX));
     }
 }

@@ -89,7 +89,9 @@ impl Gateway {
             shutdown,
             tasks: TaskTracker::new(),
         };
-        Self { shared: Arc::new(shared) }
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     /// Whether a session of the cluster is open.
@@ -112,24 +114,34 @@ impl Shared {
     /// Makes a session the live one of its cluster; `false` if a newer one is live already.
     fn register(&self, cluster: &ClusterId, live: Live) -> bool {
         let mut sessions = self.sessions();
-        if sessions.get(cluster).is_some_and(|other| other.epoch > live.epoch) {
+        if sessions
+            .get(cluster)
+            .is_some_and(|other| other.epoch > live.epoch)
+        {
             return false;
         }
         if let Some(older) = sessions.insert(cluster.clone(), live) {
             older.superseded.cancel();
         }
         self.metrics.connected(cluster, true);
-        self.metrics.sessions.set(i64::try_from(sessions.len()).unwrap_or(i64::MAX));
+        self.metrics
+            .sessions
+            .set(i64::try_from(sessions.len()).unwrap_or(i64::MAX));
         true
     }
 
     fn unregister(&self, cluster: &ClusterId, epoch: u64) {
         let mut sessions = self.sessions();
-        if sessions.get(cluster).is_some_and(|live| live.epoch == epoch) {
+        if sessions
+            .get(cluster)
+            .is_some_and(|live| live.epoch == epoch)
+        {
             sessions.remove(cluster);
             self.metrics.connected(cluster, false);
         }
-        self.metrics.sessions.set(i64::try_from(sessions.len()).unwrap_or(i64::MAX));
+        self.metrics
+            .sessions
+            .set(i64::try_from(sessions.len()).unwrap_or(i64::MAX));
     }
 }
 
@@ -151,14 +163,20 @@ impl AgentService for Gateway {
         request: Request<Streaming<SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let peer = request.extensions().get::<PeerIdentity>().cloned();
-        let Some(PeerIdentity { identity: Identity::Cluster(cluster), remote_addr, .. }) = peer else {
+        let Some(PeerIdentity {
+            identity: Identity::Cluster(cluster),
+            remote_addr,
+            ..
+        }) = peer
+        else {
             self.shared.metrics.refused("NoClusterCertificate");
             return Err(Status::permission_denied(
                 "sessions are for agents: the certificate's URI SAN must be spiffe://<trust-domain>/cluster/<cluster-id>",
             ));
         };
         let (outgoing, frames) = mpsc::channel(OUTGOING);
-        let session = session::Session::new(Arc::clone(&self.shared), cluster, remote_addr, outgoing);
+        let session =
+            session::Session::new(Arc::clone(&self.shared), cluster, remote_addr, outgoing);
         self.shared.tasks.spawn(session.run(request.into_inner()));
         Ok(Response::new(Box::pin(ReceiverStream::new(frames))))
     }
@@ -174,10 +192,17 @@ struct Farewell {
 
 impl Farewell {
     fn new(reason: GoodbyeReason, message: impl Into<String>) -> Self {
-        Self { reason, reconnect_after: Duration::ZERO, message: message.into() }
+        Self {
+            reason,
+            reconnect_after: Duration::ZERO,
+            message: message.into(),
+        }
     }
 
     fn after(self, reconnect_after: Duration) -> Self {
-        Self { reconnect_after, ..self }
+        Self {
+            reconnect_after,
+            ..self
+        }
     }
 }

@@ -65,7 +65,10 @@ impl Outbox {
             rescan: true,
             settled: None,
         };
-        Self { state: Mutex::new(state), changed: Notify::new() }
+        Self {
+            state: Mutex::new(state),
+            changed: Notify::new(),
+        }
     }
 
     /// A newer status is committed.
@@ -86,7 +89,11 @@ impl Outbox {
         if let Some(settled) = &mut state.settled {
             settled.insert(uid.clone(), revision);
         }
-        if state.in_flight.get(uid).is_some_and(|sent| *sent <= revision) {
+        if state
+            .in_flight
+            .get(uid)
+            .is_some_and(|sent| *sent <= revision)
+        {
             state.in_flight.remove(uid);
             self.changed.notify_one();
         }
@@ -135,8 +142,16 @@ impl State {
         let revision = summary.progress.revision;
         let newer = |known: Revision| known >= revision;
         if self.in_flight.get(&uid).copied().is_some_and(newer)
-            || self.waiting.get(&uid).is_some_and(|known| newer(known.progress.revision))
-            || self.settled.as_ref().and_then(|settled| settled.get(&uid)).copied().is_some_and(newer)
+            || self
+                .waiting
+                .get(&uid)
+                .is_some_and(|known| newer(known.progress.revision))
+            || self
+                .settled
+                .as_ref()
+                .and_then(|settled| settled.get(&uid))
+                .copied()
+                .is_some_and(newer)
         {
             return false;
         }
@@ -161,7 +176,9 @@ impl State {
         }
         let mut batch = Vec::new();
         while self.in_flight.len() < self.window {
-            let Some(uid) = self.ready.pop_front() else { break };
+            let Some(uid) = self.ready.pop_front() else {
+                break;
+            };
             if let Some(summary) = self.waiting.remove(&uid) {
                 self.in_flight.insert(uid, summary.progress.revision);
                 batch.push(summary);
@@ -205,13 +222,19 @@ mod tests {
 
     fn outbox(window: usize) -> Outbox {
         let outbox = Outbox::new(window);
-        assert!(matches!(outbox.next(Instant::now()), Next::Rescan), "a session begins with the store");
+        assert!(
+            matches!(outbox.next(Instant::now()), Next::Rescan),
+            "a session begins with the store"
+        );
         outbox
     }
 
     fn sent(outbox: &Outbox, now: Instant) -> Vec<u64> {
         match outbox.next(now) {
-            Next::Send(batch) => batch.iter().map(|summary| summary.progress.revision.0).collect(),
+            Next::Send(batch) => batch
+                .iter()
+                .map(|summary| summary.progress.revision.0)
+                .collect(),
             _ => Vec::new(),
         }
     }
@@ -223,7 +246,11 @@ mod tests {
         outbox.publish(status(1, 2, Phase::Running));
         outbox.publish(status(1, 3, Phase::Succeeded));
         assert_eq!(sent(&outbox, Instant::now()), [3]);
-        assert_eq!(sent(&outbox, Instant::now() + HOLD * 2), [] as [u64; 0], "what was held has gone with it");
+        assert_eq!(
+            sent(&outbox, Instant::now() + HOLD * 2),
+            [] as [u64; 0],
+            "what was held has gone with it"
+        );
     }
 
     #[tokio::test]
@@ -263,7 +290,11 @@ mod tests {
         assert_eq!(sent(&outbox, Instant::now()), [1, 2]);
         assert_eq!(sent(&outbox, Instant::now()), [] as [u64; 0]);
         outbox.acknowledged(&key(1).uid, Revision(0));
-        assert_eq!(sent(&outbox, Instant::now()), [] as [u64; 0], "an older revision frees nothing");
+        assert_eq!(
+            sent(&outbox, Instant::now()),
+            [] as [u64; 0],
+            "an older revision frees nothing"
+        );
         outbox.acknowledged(&key(1).uid, Revision(1));
         assert_eq!(sent(&outbox, Instant::now()), [3]);
     }

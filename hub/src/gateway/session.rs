@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use nabu_common::ids::{ClusterId, ResponseUid};
+use nabu_proto::PROTOCOL_VERSION;
 use nabu_proto::agent_v1::session_request::Frame as Incoming;
 use nabu_proto::agent_v1::session_response::Frame as Outgoing;
 use nabu_proto::agent_v1::{
     GoodbyeReason, Heartbeat, HeartbeatAck, Hello, SessionRequest, SessionResponse, Welcome,
 };
-use nabu_proto::PROTOCOL_VERSION;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -59,7 +59,12 @@ impl Session {
         remote: SocketAddr,
         outgoing: mpsc::Sender<Result<SessionResponse, Status>>,
     ) -> Self {
-        Self { shared, cluster, remote, outgoing }
+        Self {
+            shared,
+            cluster,
+            remote,
+            outgoing,
+        }
     }
 
     /// Serves the stream to its end.
@@ -83,7 +88,11 @@ impl Session {
         };
         match farewell {
             Some(farewell) => {
-                info!(reason = farewell.reason.as_str_name(), message = farewell.message, "the session ends");
+                info!(
+                    reason = farewell.reason.as_str_name(),
+                    message = farewell.message,
+                    "the session ends"
+                );
                 let goodbye = self.outgoing.send(Ok(convert::goodbye(farewell)));
                 let _ = timeout(PARTING, goodbye).await;
             }
@@ -92,13 +101,19 @@ impl Session {
     }
 
     /// Reads Hello, and makes this the live session of its cluster.
-    async fn open(&self, frames: &mut Streaming<SessionRequest>) -> Result<(u64, OpenSession), Farewell> {
+    async fn open(
+        &self,
+        frames: &mut Streaming<SessionRequest>,
+    ) -> Result<(u64, OpenSession), Farewell> {
         let broken = |message: &str| Farewell::new(GoodbyeReason::ProtocolError, message);
         let first = timeout(HELLO, frames.message())
             .await
             .map_err(|_| broken("no Hello within 10 s"))?
             .map_err(|status| broken(status.message()))?;
-        let Some(SessionRequest { frame: Some(Incoming::Hello(hello)) }) = first else {
+        let Some(SessionRequest {
+            frame: Some(Incoming::Hello(hello)),
+        }) = first
+        else {
             return Err(broken("the first frame must be Hello"));
         };
         let version = self.check(&hello).await?;
@@ -108,7 +123,11 @@ impl Session {
         };
         let facts = convert::session_facts(&self.cluster, hello);
         let agent_version = facts.agent_version.clone();
-        let registration = self.shared.store.open_session(facts, Timestamp::now()).await;
+        let registration = self
+            .shared
+            .store
+            .open_session(facts, Timestamp::now())
+            .await;
         let epoch = match registration.map_err(|error| store_failed(&error))? {
             Registration::Opened { epoch } => epoch,
             Registration::BoundElsewhere { kube_system_uid } => {
@@ -120,10 +139,17 @@ impl Session {
                 return Err(self.mismatch(message).await);
             }
         };
-        let live = OpenSession { outbox: Arc::new(Outbox::new(window as usize)), superseded: CancellationToken::new() };
+        let live = OpenSession {
+            outbox: Arc::new(Outbox::new(window as usize)),
+            superseded: CancellationToken::new(),
+        };
         let registered = self.shared.register(
             &self.cluster,
-            Live { epoch, outbox: Arc::clone(&live.outbox), superseded: live.superseded.clone() },
+            Live {
+                epoch,
+                outbox: Arc::clone(&live.outbox),
+                superseded: live.superseded.clone(),
+            },
         );
         if !registered {
             return Err(superseded());
@@ -138,7 +164,10 @@ impl Session {
             protocol_version: version,
             hub_version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        let _ = self.outgoing.send(Ok(convert::frame(Outgoing::Welcome(welcome)))).await;
+        let _ = self
+            .outgoing
+            .send(Ok(convert::frame(Outgoing::Welcome(welcome))))
+            .await;
         Ok((epoch, live))
     }
 
@@ -154,7 +183,10 @@ impl Session {
         }
         if !hello.cluster_id.is_empty() && hello.cluster_id != self.cluster.as_str() {
             let named: String = hello.cluster_id.chars().take(80).collect();
-            let message = format!("the agent is configured as {named:?}, its certificate is for {}", self.cluster);
+            let message = format!(
+                "the agent is configured as {named:?}, its certificate is for {}",
+                self.cluster
+            );
             return Err(self.mismatch(message).await);
         }
         Ok(version)
@@ -182,7 +214,8 @@ impl Session {
         epoch: u64,
         live: &OpenSession,
     ) -> Option<Farewell> {
-        let (items, item_queue) = mpsc::channel(self.shared.settings.credit as usize + ITEMS_BESIDE_CREDIT);
+        let (items, item_queue) =
+            mpsc::channel(self.shared.settings.credit as usize + ITEMS_BESIDE_CREDIT);
         let (acks, ack_queue) = mpsc::channel(ACKS);
         let ingest = Ingest {
             shared: Arc::clone(&self.shared),
@@ -253,24 +286,36 @@ impl Session {
     ) -> Result<(), Farewell> {
         let item = match frame {
             Incoming::Hello(_) => {
-                return Err(Farewell::new(GoodbyeReason::ProtocolError, "Hello may only be the first frame"));
+                return Err(Farewell::new(
+                    GoodbyeReason::ProtocolError,
+                    "Hello may only be the first frame",
+                ));
             }
             Incoming::Heartbeat(beat) => {
                 self.heartbeat(&beat).await;
                 return Ok(());
             }
             Incoming::Applied(applied) => {
-                acknowledge(convert::acknowledgement(&applied.uid, applied.revision, None), acks, live).await;
+                acknowledge(
+                    convert::acknowledgement(&applied.uid, applied.revision, None),
+                    acks,
+                    live,
+                )
+                .await;
                 return Ok(());
             }
             Incoming::StatusRefused(refused) => {
-                let ack = convert::acknowledgement(&refused.uid, refused.revision, Some(refused.reason));
+                let ack =
+                    convert::acknowledgement(&refused.uid, refused.revision, Some(refused.reason));
                 acknowledge(ack, acks, live).await;
                 return Ok(());
             }
             Incoming::Observed(observed) => Item::Observed(observed),
             Incoming::SnapshotBegin(begin) => Item::SnapshotBegin(begin.snapshot_id),
-            Incoming::SnapshotEnd(end) => Item::SnapshotEnd { id: end.snapshot_id, count: end.count },
+            Incoming::SnapshotEnd(end) => Item::SnapshotEnd {
+                id: end.snapshot_id,
+                count: end.count,
+            },
             Incoming::Deleted(deleted) => match convert::key(&self.cluster, deleted.r#ref) {
                 Some(key) => Item::Deleted(key),
                 None => return Ok(()),
@@ -284,7 +329,9 @@ impl Session {
     async fn heartbeat(&self, beat: &Heartbeat) {
         let now = Timestamp::now();
         self.shared.metrics.backlog(&self.cluster, beat.backlog);
-        let ack = convert::frame(Outgoing::HeartbeatAck(HeartbeatAck { sent_at: Some(convert::time(now)) }));
+        let ack = convert::frame(Outgoing::HeartbeatAck(HeartbeatAck {
+            sent_at: Some(convert::time(now)),
+        }));
         // A connection that takes nothing more is noticed by the agent's silence.
         let _ = self.outgoing.try_send(Ok(ack));
         if let Err(error) = self.shared.store.touch_cluster(&self.cluster, now).await {
@@ -293,11 +340,22 @@ impl Session {
     }
 
     /// Ends only with an error.
-    async fn store_acks(&self, mut queue: mpsc::Receiver<Acknowledgement>, outbox: &Outbox) -> Option<StoreError> {
+    async fn store_acks(
+        &self,
+        mut queue: mpsc::Receiver<Acknowledgement>,
+        outbox: &Outbox,
+    ) -> Option<StoreError> {
         let mut batch = Vec::new();
         while queue.recv_many(&mut batch, ACKS).await > 0 {
-            let known: Vec<(ResponseUid, _)> = batch.iter().map(|ack| (ack.uid.clone(), ack.revision)).collect();
-            let stored = self.shared.store.acknowledge(&self.cluster, std::mem::take(&mut batch), Timestamp::now()).await;
+            let known: Vec<(ResponseUid, _)> = batch
+                .iter()
+                .map(|ack| (ack.uid.clone(), ack.revision))
+                .collect();
+            let stored = self
+                .shared
+                .store
+                .acknowledge(&self.cluster, std::mem::take(&mut batch), Timestamp::now())
+                .await;
             if let Err(error) = stored {
                 return Some(error);
             }
@@ -315,7 +373,12 @@ impl Session {
                 Next::Send(batch) => {
                     for summary in batch {
                         self.shared.metrics.statuses.inc();
-                        if self.outgoing.send(Ok(convert::status(&summary))).await.is_err() {
+                        if self
+                            .outgoing
+                            .send(Ok(convert::status(&summary)))
+                            .await
+                            .is_err()
+                        {
                             return Stopped::Gone;
                         }
                     }
@@ -337,7 +400,11 @@ impl Session {
     async fn rescan(&self, outbox: &Outbox) -> Result<(), StoreError> {
         let mut after = None;
         loop {
-            let page = self.shared.store.unacknowledged(&self.cluster, after.as_ref(), STATUS_PAGE).await?;
+            let page = self
+                .shared
+                .store
+                .unacknowledged(&self.cluster, after.as_ref(), STATUS_PAGE)
+                .await?;
             let Some(last) = page.last() else {
                 outbox.scanned(true);
                 return Ok(());
@@ -360,7 +427,11 @@ struct OpenSession {
     superseded: CancellationToken,
 }
 
-async fn acknowledge(ack: Option<Acknowledgement>, acks: &mpsc::Sender<Acknowledgement>, live: &OpenSession) {
+async fn acknowledge(
+    ack: Option<Acknowledgement>,
+    acks: &mpsc::Sender<Acknowledgement>,
+    live: &OpenSession,
+) {
     let Some(ack) = ack else { return };
     let (uid, revision) = (ack.uid.clone(), ack.revision);
     if acks.send(ack).await.is_err() {
@@ -394,5 +465,6 @@ fn superseded() -> Farewell {
 
 fn store_failed(error: &StoreError) -> Farewell {
     error!(%error, source = ?std::error::Error::source(error).map(ToString::to_string), "the store failed under a session");
-    Farewell::new(GoodbyeReason::Overloaded, "the hub's store does not answer").after(AFTER_STORE_ERROR)
+    Farewell::new(GoodbyeReason::Overloaded, "the hub's store does not answer")
+        .after(AFTER_STORE_ERROR)
 }

@@ -14,19 +14,28 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// An answer may hold a whole change with its files.
 const MAX_ANSWER: usize = 32 * 1024 * 1024;
 
-pub(super) async fn connect(connection: &Connection) -> anyhow::Result<AdminServiceClient<Channel>> {
+pub(super) async fn connect(
+    connection: &Connection,
+) -> anyhow::Result<AdminServiceClient<Channel>> {
     let hub = &connection.hub;
     let tls = ClientTls::load(TlsFiles::in_folder(&connection.tls_dir)).with_context(|| {
-        format!("--tls-dir {} needs an administrator's certificate", connection.tls_dir.display())
+        format!(
+            "--tls-dir {} needs an administrator's certificate",
+            connection.tls_dir.display()
+        )
     })?;
     let endpoint = Endpoint::from_shared(hub.clone())
-        .with_context(|| format!("--hub {hub:?} is no URL; write for example https://nabu-hub:8444"))?
+        .with_context(|| {
+            format!("--hub {hub:?} is no URL; write for example https://nabu-hub:8444")
+        })?
         .connect_timeout(TIMEOUT)
         .timeout(TIMEOUT);
     let channel = endpoint
         .connect_with_connector(tls.connector(connection.server_name.clone()))
         .await
-        .with_context(|| format!("cannot reach the hub's admin API at {hub}; check --hub and the certificates"))?;
+        .with_context(|| {
+            format!("cannot reach the hub's admin API at {hub}; check --hub and the certificates")
+        })?;
     Ok(AdminServiceClient::new(channel).max_decoding_message_size(MAX_ANSWER))
 }
 

@@ -35,11 +35,23 @@ pub struct Cli {
 #[derive(Clone, Debug, Args)]
 pub struct Connection {
     /// Address of the hub's admin API.
-    #[arg(long, global = true, env = "NABU_HUB", default_value = "https://localhost:8444", value_name = "URL")]
+    #[arg(
+        long,
+        global = true,
+        env = "NABU_HUB",
+        default_value = "https://localhost:8444",
+        value_name = "URL"
+    )]
     pub hub: String,
 
     /// Folder with ca.crt, tls.crt and tls.key of an administrator.
-    #[arg(long, global = true, env = "NABU_TLS_DIR", default_value = "/etc/nabu/admin", value_name = "DIR")]
+    #[arg(
+        long,
+        global = true,
+        env = "NABU_TLS_DIR",
+        default_value = "/etc/nabu/admin",
+        value_name = "DIR"
+    )]
     pub tls_dir: PathBuf,
 
     /// Name that the hub's certificate must have, if it is not the host of the address.
@@ -173,7 +185,11 @@ pub enum SubjectCommand {
 /// # Errors
 /// If the hub cannot be reached or refuses; the text says what to do.
 pub async fn run(cli: Cli, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
-    let Cli { connection, output, command } = cli;
+    let Cli {
+        connection,
+        output,
+        command,
+    } = cli;
     match command {
         Command::Pki(command) => pki::run(command, out),
         Command::Cluster(ClusterCommand::List) => {
@@ -181,7 +197,11 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
             let mut clusters = Vec::new();
             let mut request = ListClustersRequest::default();
             loop {
-                let page = client.list_clusters(request.clone()).await.map_err(client::explain)?.into_inner();
+                let page = client
+                    .list_clusters(request.clone())
+                    .await
+                    .map_err(client::explain)?
+                    .into_inner();
                 clusters.extend(page.clusters);
                 if page.next_page_token.is_empty() {
                     break;
@@ -190,7 +210,11 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
             }
             view::clusters(&clusters, output, out)
         }
-        Command::Response(ResponseCommand::List { cluster, phases, limit }) => {
+        Command::Response(ResponseCommand::List {
+            cluster,
+            phases,
+            limit,
+        }) => {
             let mut client = client::connect(&connection).await?;
             let mut responses = Vec::new();
             let mut request = ListResponsesRequest {
@@ -199,8 +223,13 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
                 ..ListResponsesRequest::default()
             };
             while responses.len() < limit as usize {
-                request.page_size = i32::try_from(limit as usize - responses.len()).unwrap_or(i32::MAX);
-                let page = client.list_responses(request.clone()).await.map_err(client::explain)?.into_inner();
+                request.page_size =
+                    i32::try_from(limit as usize - responses.len()).unwrap_or(i32::MAX);
+                let page = client
+                    .list_responses(request.clone())
+                    .await
+                    .map_err(client::explain)?
+                    .into_inner();
                 responses.extend(page.responses);
                 if page.next_page_token.is_empty() {
                     break;
@@ -211,8 +240,15 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
         }
         Command::Response(ResponseCommand::Get { cluster, name }) => {
             let mut client = client::connect(&connection).await?;
-            let request = GetResponseRequest { cluster_id: cluster.to_string(), uid_or_name: name };
-            let answer = client.get_response(request).await.map_err(client::explain)?.into_inner();
+            let request = GetResponseRequest {
+                cluster_id: cluster.to_string(),
+                uid_or_name: name,
+            };
+            let answer = client
+                .get_response(request)
+                .await
+                .map_err(client::explain)?
+                .into_inner();
             view::response(&answer, output, out)
         }
         Command::MarkdownHelp => out

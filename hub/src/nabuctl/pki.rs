@@ -16,18 +16,31 @@ pub(super) fn run(command: PkiCommand, out: &mut (dyn Write + Send)) -> anyhow::
                 dir.display()
             )?;
         }
-        PkiCommand::Issue { ca, out: folder, days, subject } => {
+        PkiCommand::Issue {
+            ca,
+            out: folder,
+            days,
+            subject,
+        } => {
             let authority = Authority::open(&ca)?;
             let subject = match subject {
                 SubjectCommand::Agent { cluster } => Subject::cluster(&cluster),
                 SubjectCommand::Admin { name } => Subject::admin(&name),
                 SubjectCommand::Hub { name, dns, ip } => {
-                    let named = dns.iter().fold(Subject::hub(&name), |subject, name| subject.with_dns(name));
-                    ip.iter().fold(named, |subject, address| subject.with_ip(&address.to_string()))
+                    let named = dns
+                        .iter()
+                        .fold(Subject::hub(&name), |subject, name| subject.with_dns(name));
+                    ip.iter().fold(named, |subject, address| {
+                        subject.with_ip(&address.to_string())
+                    })
                 }
             };
             authority.issue_into(&subject.with_days(days), &folder)?;
-            writeln!(out, "wrote ca.crt, tls.crt and tls.key to {}, valid for {days} days", folder.display())?;
+            writeln!(
+                out,
+                "wrote ca.crt, tls.crt and tls.key to {}, valid for {days} days",
+                folder.display()
+            )?;
         }
     }
     Ok(())

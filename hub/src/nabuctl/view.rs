@@ -6,7 +6,9 @@ use anyhow::Context as _;
 use comfy_table::presets;
 use comfy_table::{ContentArrangement, Table};
 use jiff::Timestamp;
-use nabu_proto::admin_v1::{Attempt, ChangeText, Cluster, GetResponseResponse, HistoryEntry, Response};
+use nabu_proto::admin_v1::{
+    Attempt, ChangeText, Cluster, GetResponseResponse, HistoryEntry, Response,
+};
 use serde_json::{Value, json};
 
 use super::Output;
@@ -15,11 +17,25 @@ type Out<'a> = &'a mut (dyn Write + Send);
 
 pub(super) fn clusters(clusters: &[Cluster], output: Output, out: Out<'_>) -> anyhow::Result<()> {
     match output {
-        Output::Json => print_json(&Value::Array(clusters.iter().map(cluster_json).collect()), out),
-        Output::Name => print_names(clusters.iter().map(|cluster| cluster.cluster_id.as_str()), out),
+        Output::Json => print_json(
+            &Value::Array(clusters.iter().map(cluster_json).collect()),
+            out,
+        ),
+        Output::Name => print_names(
+            clusters.iter().map(|cluster| cluster.cluster_id.as_str()),
+            out,
+        ),
         Output::Table | Output::Wide => {
             let wide = output == Output::Wide;
-            let mut headings = vec!["CLUSTER", "NAME", "CONNECTED", "LAST SEEN", "UNFINISHED", "AGENT", "KUBERNETES"];
+            let mut headings = vec![
+                "CLUSTER",
+                "NAME",
+                "CONNECTED",
+                "LAST SEEN",
+                "UNFINISHED",
+                "AGENT",
+                "KUBERNETES",
+            ];
             if wide {
                 headings.extend(["RESPONDERS", "KUBE-SYSTEM UID", "EPOCH"]);
             }
@@ -47,16 +63,33 @@ pub(super) fn clusters(clusters: &[Cluster], output: Output, out: Out<'_>) -> an
     }
 }
 
-pub(super) fn responses(responses: &[Response], output: Output, out: Out<'_>) -> anyhow::Result<()> {
+pub(super) fn responses(
+    responses: &[Response],
+    output: Output,
+    out: Out<'_>,
+) -> anyhow::Result<()> {
     match output {
-        Output::Json => print_json(&Value::Array(responses.iter().map(response_json).collect()), out),
+        Output::Json => print_json(
+            &Value::Array(responses.iter().map(response_json).collect()),
+            out,
+        ),
         Output::Name => {
-            let names: Vec<_> = responses.iter().map(|one| format!("{}/{}", one.cluster_id, one.name)).collect();
+            let names: Vec<_> = responses
+                .iter()
+                .map(|one| format!("{}/{}", one.cluster_id, one.name))
+                .collect();
             print_names(names.iter().map(String::as_str), out)
         }
         Output::Table | Output::Wide => {
             let wide = output == Output::Wide;
-            let mut headings = vec!["CLUSTER", "NAME", "PHASE", "OUTCOME", "ATTEMPTS", "PULL REQUEST"];
+            let mut headings = vec![
+                "CLUSTER",
+                "NAME",
+                "PHASE",
+                "OUTCOME",
+                "ATTEMPTS",
+                "PULL REQUEST",
+            ];
             if wide {
                 headings.extend(["REASON", "REPOSITORY", "ROUTE", "OBSERVED", "UID"]);
             }
@@ -85,8 +118,15 @@ pub(super) fn responses(responses: &[Response], output: Output, out: Out<'_>) ->
     }
 }
 
-pub(super) fn response(answer: &GetResponseResponse, output: Output, out: Out<'_>) -> anyhow::Result<()> {
-    let one = answer.response.as_ref().context("the hub's answer has no response in it")?;
+pub(super) fn response(
+    answer: &GetResponseResponse,
+    output: Output,
+    out: Out<'_>,
+) -> anyhow::Result<()> {
+    let one = answer
+        .response
+        .as_ref()
+        .context("the hub's answer has no response in it")?;
     match output {
         Output::Json => print_json(&explanation_json(answer, one), out),
         Output::Name => print_names([one.name.as_str()].into_iter(), out),
@@ -100,7 +140,10 @@ fn explain(answer: &GetResponseResponse, one: &Response, out: Out<'_>) -> anyhow
     } else if one.acknowledged_revision >= one.revision {
         "written to the EventResponse".to_owned()
     } else {
-        format!("not yet written (revision {} of {})", one.acknowledged_revision, one.revision)
+        format!(
+            "not yet written (revision {} of {})",
+            one.acknowledged_revision, one.revision
+        )
     };
     let error = match one.error_type.as_str() {
         "" => String::new(),
@@ -108,13 +151,29 @@ fn explain(answer: &GetResponseResponse, one: &Response, out: Out<'_>) -> anyhow
     };
     let outcome = [one.outcome_type.as_str(), one.outcome_message.as_str()];
     for (label, text) in [
-        ("EventResponse", format!("{} in cluster {}", one.name, one.cluster_id)),
+        (
+            "EventResponse",
+            format!("{} in cluster {}", one.name, one.cluster_id),
+        ),
         ("UID", one.uid.clone()),
         ("Phase", one.phase.clone()),
-        ("Outcome", outcome.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")),
+        (
+            "Outcome",
+            outcome
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect::<Vec<_>>()
+                .join(": "),
+        ),
         ("Error", error),
         ("Route", one.route.clone()),
-        ("Repository", [one.repository.as_str(), one.provider.as_str()].join("  ").trim().to_owned()),
+        (
+            "Repository",
+            [one.repository.as_str(), one.provider.as_str()]
+                .join("  ")
+                .trim()
+                .to_owned(),
+        ),
         ("Pull request", one.url.clone()),
         ("Next attempt", time(one.next_attempt_at)),
         ("Status", acknowledged),
@@ -141,11 +200,21 @@ fn explain(answer: &GetResponseResponse, one: &Response, out: Out<'_>) -> anyhow
 }
 
 fn history_line(entry: &HistoryEntry) -> String {
-    visible(&format!("{}  {:<12} {:<16} {}", time(entry.at), entry.actor, entry.action, entry.detail))
+    visible(&format!(
+        "{}  {:<12} {:<16} {}",
+        time(entry.at),
+        entry.actor,
+        entry.action,
+        entry.detail
+    ))
 }
 
 fn attempt_line(attempt: &Attempt) -> String {
-    let result = if attempt.result.is_empty() { "running" } else { &attempt.result };
+    let result = if attempt.result.is_empty() {
+        "running"
+    } else {
+        &attempt.result
+    };
     let error = match attempt.error_reason.as_str() {
         "" => String::new(),
         reason => format!("  {reason}: {}", attempt.error_detail),
@@ -159,17 +228,35 @@ fn attempt_line(attempt: &Attempt) -> String {
 }
 
 fn print_change(change: &ChangeText, out: Out<'_>) -> anyhow::Result<()> {
-    let base = if change.base_branch.is_empty() { "the default branch" } else { &change.base_branch };
+    let base = if change.base_branch.is_empty() {
+        "the default branch"
+    } else {
+        &change.base_branch
+    };
     writeln!(out, "\nPull request")?;
-    writeln!(out, "  Branch:  {} into {}", visible(&change.branch), visible(base))?;
+    writeln!(
+        out,
+        "  Branch:  {} into {}",
+        visible(&change.branch),
+        visible(base)
+    )?;
     writeln!(out, "  Title:   {}", visible(&change.title))?;
     for (label, list) in [("Labels", &change.labels), ("Review", &change.reviewers)] {
         if !list.is_empty() {
-            writeln!(out, "  {:<9}{}", format!("{label}:"), visible(&list.join(", ")))?;
+            writeln!(
+                out,
+                "  {:<9}{}",
+                format!("{label}:"),
+                visible(&list.join(", "))
+            )?;
         }
     }
     for file in &change.files {
-        let what = if file.delete { "delete".to_owned() } else { format!("write {} bytes", file.contents.len()) };
+        let what = if file.delete {
+            "delete".to_owned()
+        } else {
+            format!("write {} bytes", file.contents.len())
+        };
         writeln!(out, "  File:    {} ({what})", visible(&file.path))?;
     }
     writeln!(out, "  Body:")?;
@@ -181,11 +268,15 @@ fn print_change(change: &ChangeText, out: Out<'_>) -> anyhow::Result<()> {
 
 /// Text from clusters and forges, without what a terminal would obey.
 fn visible(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
 }
 
 fn time(at: Option<prost_types::Timestamp>) -> String {
-    timestamp(at).map(|at| format!("{at:.0}")).unwrap_or_default()
+    timestamp(at)
+        .map(|at| format!("{at:.0}"))
+        .unwrap_or_default()
 }
 
 fn timestamp(at: Option<prost_types::Timestamp>) -> Option<Timestamp> {
@@ -200,9 +291,18 @@ fn print_table(
     out: Out<'_>,
 ) -> anyhow::Result<()> {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(headings);
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(headings);
     for row in rows {
-        table.add_row(row.iter().map(|cell| if cell.is_empty() { "-".to_owned() } else { visible(cell) }));
+        table.add_row(row.iter().map(|cell| {
+            if cell.is_empty() {
+                "-".to_owned()
+            } else {
+                visible(cell)
+            }
+        }));
     }
     if table.is_empty() {
         writeln!(out, "{empty}")?;

@@ -86,7 +86,9 @@ pub fn plan(response: &Response, policy: &Policy<'_>, now: Timestamp) -> Step {
         return Step::Settled;
     }
     if let Some(reason) = &progress.cancel_requested {
-        return Step::Conclude(Conclusion::Cancelled { reason: reason.clone() });
+        return Step::Conclude(Conclusion::Cancelled {
+            reason: reason.clone(),
+        });
     }
     if let Some(at) = progress.next_attempt_at.filter(|at| *at > now) {
         return Step::WaitUntil(at);
@@ -94,7 +96,9 @@ pub fn plan(response: &Response, policy: &Policy<'_>, now: Timestamp) -> Step {
     match decide(response, policy) {
         Ok(attempt) => Step::Attempt(Box::new(attempt)),
         Err(Hindrance::Conclusion(conclusion)) => Step::Conclude(conclusion),
-        Err(Hindrance::ConfigIncomplete) => Step::WaitUntil(now.saturating_add(CONFIG_WAIT).unwrap_or(Timestamp::MAX)),
+        Err(Hindrance::ConfigIncomplete) => {
+            Step::WaitUntil(now.saturating_add(CONFIG_WAIT).unwrap_or(Timestamp::MAX))
+        }
     }
 }
 
@@ -119,34 +123,61 @@ fn decide(response: &Response, policy: &Policy<'_>) -> Result<Attempt, Hindrance
         unserveable(ResponseError::new(
             ErrorType::Permanent,
             "InvalidEventResponse",
-            format!("{}: {}; create a new EventResponse with a valid value", error.path, error.message),
+            format!(
+                "{}: {}; create a new EventResponse with a valid value",
+                error.path, error.message
+            ),
         ))
     })?;
     if let Some(intent) = &response.progress.intent {
-        let route_limit = policy.routes.by_id(&intent.route).and_then(|route| route.max_attempts);
-        let retry = RetryPolicy::of(&typed, policy.max_attempts, route_limit).map_err(unserveable)?;
-        return Ok(Attempt { intent: intent.clone(), retry });
+        let route_limit = policy
+            .routes
+            .by_id(&intent.route)
+            .and_then(|route| route.max_attempts);
+        let retry =
+            RetryPolicy::of(&typed, policy.max_attempts, route_limit).map_err(unserveable)?;
+        return Ok(Attempt {
+            intent: intent.clone(),
+            retry,
+        });
     }
     let route = find_route(response, policy, event_response, security_event)?;
-    let routed = |error| Conclusion::Failed { error, route: Some(route.id.clone()), routing_miss: false };
+    let routed = |error| Conclusion::Failed {
+        error,
+        route: Some(route.id.clone()),
+        routing_miss: false,
+    };
     let retry = RetryPolicy::of(&typed, policy.max_attempts, route.max_attempts).map_err(routed)?;
-    let intent = render::intent(&render_input(response, policy, route, event_response, security_event))
-        .map_err(routed)?;
+    let intent = render::intent(&render_input(
+        response,
+        policy,
+        route,
+        event_response,
+        security_event,
+    ))
+    .map_err(routed)?;
     Ok(Attempt { intent, retry })
 }
 
 fn unserveable(error: ResponseError) -> Conclusion {
-    Conclusion::Failed { error, route: None, routing_miss: false }
+    Conclusion::Failed {
+        error,
+        route: None,
+        routing_miss: false,
+    }
 }
 
 fn objects(response: &Response) -> Result<(&Value, Option<&Value>), Conclusion> {
     match &response.observation.content {
-        Content::Objects { event_response, security_event } => {
-            Ok((event_response, security_event.as_ref().ok()))
-        }
-        Content::Unserveable { reason, message } => {
-            Err(unserveable(ResponseError::new(ErrorType::Permanent, reason, message)))
-        }
+        Content::Objects {
+            event_response,
+            security_event,
+        } => Ok((event_response, security_event.as_ref().ok())),
+        Content::Unserveable { reason, message } => Err(unserveable(ResponseError::new(
+            ErrorType::Permanent,
+            reason,
+            message,
+        ))),
     }
 }
 
@@ -162,16 +193,24 @@ fn find_route<'p>(
         event_response,
         security_event,
     };
-    policy.routes.find(&facts).map(AsRef::as_ref).map_err(|miss| {
-        if !miss.conclusive {
-            return Hindrance::ConfigIncomplete;
-        }
-        Hindrance::Conclusion(Conclusion::Failed {
-            error: ResponseError::new(ErrorType::Permanent, "NoMatchingRoute", miss.to_string()),
-            route: None,
-            routing_miss: true,
+    policy
+        .routes
+        .find(&facts)
+        .map(AsRef::as_ref)
+        .map_err(|miss| {
+            if !miss.conclusive {
+                return Hindrance::ConfigIncomplete;
+            }
+            Hindrance::Conclusion(Conclusion::Failed {
+                error: ResponseError::new(
+                    ErrorType::Permanent,
+                    "NoMatchingRoute",
+                    miss.to_string(),
+                ),
+                route: None,
+                routing_miss: true,
+            })
         })
-    })
 }
 
 fn render_input<'a>(

@@ -13,7 +13,8 @@ use super::retry::{RetryPolicy, outage_wait};
 use super::{Attempt, Conclusion};
 use crate::forge::{ForgeError, Made, PullRequest, PullRequestState};
 use crate::response::{
-    Condition, Content, Observation, Outcome, OutcomeType, Phase, Progress, ResponseError, SecurityEventAbsence,
+    Condition, Content, Observation, Outcome, OutcomeType, Phase, Progress, ResponseError,
+    SecurityEventAbsence,
 };
 
 /// The condition that tells whether the hub took the EventResponse on.
@@ -43,7 +44,11 @@ pub struct Moment {
 
 /// The record of an EventResponse that was never seen before.
 pub fn accept(observation: &Observation, now: Timestamp) -> Progress {
-    let moment = Moment { now, generation: observation.generation, jitter: 0.0 };
+    let moment = Moment {
+        now,
+        generation: observation.generation,
+        jitter: 0.0,
+    };
     let mut progress = Progress {
         phase: Phase::Pending,
         attempts: 0,
@@ -65,10 +70,24 @@ pub fn accept(observation: &Observation, now: Timestamp) -> Progress {
         revision: Revision(1),
         acknowledged_revision: Revision(0),
     };
-    set_condition(&mut progress, ACCEPTED, true, "Stored", "the hub holds the EventResponse durably", moment);
+    set_condition(
+        &mut progress,
+        ACCEPTED,
+        true,
+        "Stored",
+        "the hub holds the EventResponse durably",
+        moment,
+    );
     if let Some(absence) = absence(observation) {
         let (reason, message) = absence_words(absence);
-        set_condition(&mut progress, SECURITY_EVENT, false, reason, message, moment);
+        set_condition(
+            &mut progress,
+            SECURITY_EVENT,
+            false,
+            reason,
+            message,
+            moment,
+        );
     }
     progress
 }
@@ -84,16 +103,33 @@ pub fn observe_again(progress: &mut Progress, observation: &Observation, now: Ti
         progress.deleted = false;
         progress.cancel_requested = None;
     }
-    let moment = Moment { now, generation: observation.generation, jitter: 0.0 };
-    let known = progress.conditions.iter().find(|condition| condition.kind == SECURITY_EVENT);
-    match (absence(observation), known.map(|condition| condition.status)) {
+    let moment = Moment {
+        now,
+        generation: observation.generation,
+        jitter: 0.0,
+    };
+    let known = progress
+        .conditions
+        .iter()
+        .find(|condition| condition.kind == SECURITY_EVENT);
+    match (
+        absence(observation),
+        known.map(|condition| condition.status),
+    ) {
         (Some(absence), status) if status != Some(Some(false)) => {
             let (reason, message) = absence_words(absence);
             set_condition(progress, SECURITY_EVENT, false, reason, message, moment);
             bump(progress);
         }
         (None, Some(Some(false))) => {
-            set_condition(progress, SECURITY_EVENT, true, "Found", "the SecurityEvent was read", moment);
+            set_condition(
+                progress,
+                SECURITY_EVENT,
+                true,
+                "Found",
+                "the SecurityEvent was read",
+                moment,
+            );
             bump(progress);
         }
         _ => {}
@@ -109,18 +145,22 @@ fn absence(observation: &Observation) -> Option<SecurityEventAbsence> {
 
 fn absence_words(absence: SecurityEventAbsence) -> (&'static str, &'static str) {
     match absence {
-        SecurityEventAbsence::NotFound => {
-            ("NotFound", "there is no SecurityEvent of that name; templates see an empty one")
-        }
-        SecurityEventAbsence::UidMismatch => {
-            ("UidMismatch", "the SecurityEvent of that name has another UID; templates see an empty one")
-        }
-        SecurityEventAbsence::NotReadable => {
-            ("NotReadable", "the agent may not read SecurityEvents; give its role get on securityevents")
-        }
-        SecurityEventAbsence::TooLarge => {
-            ("TooLarge", "the SecurityEvent does not fit into a frame; templates see an empty one")
-        }
+        SecurityEventAbsence::NotFound => (
+            "NotFound",
+            "there is no SecurityEvent of that name; templates see an empty one",
+        ),
+        SecurityEventAbsence::UidMismatch => (
+            "UidMismatch",
+            "the SecurityEvent of that name has another UID; templates see an empty one",
+        ),
+        SecurityEventAbsence::NotReadable => (
+            "NotReadable",
+            "the agent may not read SecurityEvents; give its role get on securityevents",
+        ),
+        SecurityEventAbsence::TooLarge => (
+            "TooLarge",
+            "the SecurityEvent does not fit into a frame; templates see an empty one",
+        ),
     }
 }
 
@@ -152,8 +192,18 @@ pub fn succeed(progress: &mut Progress, made: &Made, moment: Moment) {
     match made {
         Made::PullRequest(pull_request) => record_pull_request(progress, pull_request, moment),
         Made::NoActionNeeded { detail } => {
-            set_condition(progress, PULL_REQUEST, false, "NoActionNeeded", detail, moment);
-            progress.outcome = Some(Outcome { kind: OutcomeType::NoActionNeeded, message: detail.clone() });
+            set_condition(
+                progress,
+                PULL_REQUEST,
+                false,
+                "NoActionNeeded",
+                detail,
+                moment,
+            );
+            progress.outcome = Some(Outcome {
+                kind: OutcomeType::NoActionNeeded,
+                message: detail.clone(),
+            });
         }
     }
     progress.error = None;
@@ -166,12 +216,19 @@ fn record_pull_request(progress: &mut Progress, pull_request: &PullRequest, mome
         PullRequestState::Merged => (true, "Merged"),
         PullRequestState::Closed => (false, "Closed"),
     };
-    let verb = if pull_request.adopted { "found" } else { "opened" };
+    let verb = if pull_request.adopted {
+        "found"
+    } else {
+        "opened"
+    };
     let message = format!("pull request {verb}: {}", pull_request.url);
     set_condition(progress, PULL_REQUEST, status, reason, &message, moment);
     progress.url = Some(pull_request.url.clone());
     progress.commit.clone_from(&pull_request.commit);
-    progress.outcome = Some(Outcome { kind: OutcomeType::ActionTaken, message });
+    progress.outcome = Some(Outcome {
+        kind: OutcomeType::ActionTaken,
+        message,
+    });
 }
 
 /// The attempt failed. A transient failure with attempts left waits for the next one; a limit or an outage waits
@@ -187,13 +244,24 @@ pub fn fail(progress: &mut Progress, error: &ForgeError, retry: &RetryPolicy, mo
             let retryable = error.kind == crate::response::ErrorType::Transient;
             if retryable && progress.attempts < retry.max_attempts {
                 progress.error = Some(error.clone());
-                wait(progress, retry.delay_after(progress.attempts, moment.jitter), moment);
+                wait(
+                    progress,
+                    retry.delay_after(progress.attempts, moment.jitter),
+                    moment,
+                );
             } else {
-                let error = if retryable { exhausted(error, progress.attempts) } else { error.clone() };
+                let error = if retryable {
+                    exhausted(error, progress.attempts)
+                } else {
+                    error.clone()
+                };
                 give_up(progress, error, moment);
             }
         }
-        ForgeError::RateLimited { retry_after, detail } => {
+        ForgeError::RateLimited {
+            retry_after,
+            detail,
+        } => {
             progress.error = Some(transient("RateLimited", detail));
             let asked = (*retry_after).clamp(SHORTEST_LIMIT_WAIT, LONGEST_LIMIT_WAIT);
             wait(progress, asked + asked.mul_f64(0.1 * moment.jitter), moment);
@@ -212,8 +280,15 @@ fn transient(reason: &str, detail: &str) -> ResponseError {
 }
 
 fn exhausted(error: &ResponseError, attempts: u32) -> ResponseError {
-    let times = if attempts == 1 { "attempt".to_owned() } else { format!("{attempts} attempts") };
-    ResponseError { detail: format!("given up after {times}: {}", error.detail), ..error.clone() }
+    let times = if attempts == 1 {
+        "attempt".to_owned()
+    } else {
+        format!("{attempts} attempts")
+    };
+    ResponseError {
+        detail: format!("given up after {times}: {}", error.detail),
+        ..error.clone()
+    }
 }
 
 fn wait(progress: &mut Progress, delay: Duration, moment: Moment) {
@@ -229,18 +304,32 @@ pub fn conclude(progress: &mut Progress, conclusion: &Conclusion, moment: Moment
         return;
     }
     match conclusion {
-        Conclusion::Failed { error, route, routing_miss } => {
+        Conclusion::Failed {
+            error,
+            route,
+            routing_miss,
+        } => {
             if let Some(route) = route {
                 let message = format!("matched route {route}");
                 set_condition(progress, ROUTED, true, "RouteMatched", &message, moment);
             } else if *routing_miss {
-                set_condition(progress, ROUTED, false, &error.reason, &error.detail, moment);
+                set_condition(
+                    progress,
+                    ROUTED,
+                    false,
+                    &error.reason,
+                    &error.detail,
+                    moment,
+                );
             }
             give_up(progress, error.clone(), moment);
         }
         Conclusion::Cancelled { reason } => {
             progress.cancel_reason = Some(reason.clone());
-            progress.outcome = Some(Outcome { kind: OutcomeType::Skipped, message: reason.clone() });
+            progress.outcome = Some(Outcome {
+                kind: OutcomeType::Skipped,
+                message: reason.clone(),
+            });
             end(progress, Phase::Cancelled, moment);
         }
     }
@@ -249,7 +338,9 @@ pub fn conclude(progress: &mut Progress, conclusion: &Conclusion, moment: Moment
 /// Somebody wants the response cancelled; `plan` concludes it between two attempts.
 pub fn request_cancel(progress: &mut Progress, reason: &str) {
     if !progress.phase.is_terminal() {
-        progress.cancel_requested.get_or_insert_with(|| reason.to_owned());
+        progress
+            .cancel_requested
+            .get_or_insert_with(|| reason.to_owned());
     }
 }
 
@@ -261,7 +352,10 @@ pub fn mark_deleted(progress: &mut Progress) {
 }
 
 fn give_up(progress: &mut Progress, error: ResponseError, moment: Moment) {
-    progress.outcome = Some(Outcome { kind: OutcomeType::Errored, message: error.detail.clone() });
+    progress.outcome = Some(Outcome {
+        kind: OutcomeType::Errored,
+        message: error.detail.clone(),
+    });
     progress.error = Some(error);
     end(progress, Phase::Failed, moment);
 }
@@ -288,7 +382,10 @@ pub fn set_condition(
     message: &str,
     moment: Moment,
 ) {
-    let known = progress.conditions.iter().position(|condition| condition.kind == kind);
+    let known = progress
+        .conditions
+        .iter()
+        .position(|condition| condition.kind == kind);
     let since = known
         .map(|index| &progress.conditions[index])
         .filter(|condition| condition.status == Some(status))

@@ -56,15 +56,25 @@ impl RetryPolicy {
             })?),
         };
         let hub_limit = (hub_limit != 0).then_some(hub_limit);
-        let delay = |given: Option<Duration>, default: Duration| given.unwrap_or(default).min(LONGEST_DELAY);
+        let delay = |given: Option<Duration>, default: Duration| {
+            given.unwrap_or(default).min(LONGEST_DELAY)
+        };
         Ok(Self {
             max_attempts: hub_limit
                 .or(route_limit.filter(|limit| *limit != 0))
                 .or(asked_attempts)
                 .unwrap_or(DEFAULT_MAX_ATTEMPTS),
-            strategy: asked.and_then(|policy| policy.backoff_strategy).unwrap_or(BackoffStrategy::Exponential),
-            initial_delay: delay(asked.and_then(|policy| policy.initial_delay.map(Into::into)), DEFAULT_INITIAL_DELAY),
-            max_delay: delay(asked.and_then(|policy| policy.max_delay.map(Into::into)), DEFAULT_MAX_DELAY),
+            strategy: asked
+                .and_then(|policy| policy.backoff_strategy)
+                .unwrap_or(BackoffStrategy::Exponential),
+            initial_delay: delay(
+                asked.and_then(|policy| policy.initial_delay.map(Into::into)),
+                DEFAULT_INITIAL_DELAY,
+            ),
+            max_delay: delay(
+                asked.and_then(|policy| policy.max_delay.map(Into::into)),
+                DEFAULT_MAX_DELAY,
+            ),
         })
     }
 
@@ -87,6 +97,8 @@ impl RetryPolicy {
 /// The wait before a forge that is down for everyone is asked again, after `waits` waits in a row. `jitter` is in
 /// `0.0..1.0` and spreads the second half of it.
 pub fn outage_wait(waits: u32, jitter: f64) -> Duration {
-    let plain = FIRST_OUTAGE_WAIT.saturating_mul(1 << waits.min(16)).min(LONGEST_OUTAGE_WAIT);
+    let plain = FIRST_OUTAGE_WAIT
+        .saturating_mul(1 << waits.min(16))
+        .min(LONGEST_OUTAGE_WAIT);
     plain.mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0))
 }

@@ -7,7 +7,9 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use nabu_common::crd::{self, GitOpsResponderConfigSpec, RouteProviderKind, RouteProviderSpec, RouteSpec};
+use nabu_common::crd::{
+    self, GitOpsResponderConfigSpec, RouteProviderKind, RouteProviderSpec, RouteSpec,
+};
 use serde_json::Value;
 
 use super::Route;
@@ -31,7 +33,10 @@ pub struct Problem {
 
 impl Problem {
     fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { path: path.into(), message: message.into() }
+        Self {
+            path: path.into(),
+            message: message.into(),
+        }
     }
 }
 
@@ -63,7 +68,10 @@ impl Scope<'_> {
     }
 
     fn secret(&self, reference: &crd::SecretRef) -> CredentialRef {
-        CredentialRef { namespace: self.namespace.to_owned(), name: reference.name.clone() }
+        CredentialRef {
+            namespace: self.namespace.to_owned(),
+            name: reference.name.clone(),
+        }
     }
 }
 
@@ -73,11 +81,18 @@ impl Scope<'_> {
 /// Every problem that was found, each with the path of its field.
 pub fn compile(namespace: &str, name: &str, object: &Value) -> Result<Compiled, Vec<Problem>> {
     let config = crd::parse_config(object).map_err(|errors| {
-        errors.into_iter().map(|error| Problem::new(error.path, error.message)).collect::<Vec<_>>()
+        errors
+            .into_iter()
+            .map(|error| Problem::new(error.path, error.message))
+            .collect::<Vec<_>>()
     })?;
     let spec = config.spec;
     let mut problems = Vec::new();
-    let scope = Scope { namespace, name, author: author(&spec, &mut problems) };
+    let scope = Scope {
+        namespace,
+        name,
+        author: author(&spec, &mut problems),
+    };
     let mut routes = Vec::new();
     for (index, route) in spec.routes.iter().enumerate() {
         let path = format!("spec.routes[{index}]");
@@ -88,11 +103,17 @@ pub fn compile(namespace: &str, name: &str, object: &Value) -> Result<Compiled, 
     let mut seen = HashSet::new();
     for route in &routes {
         if !seen.insert(route.id.clone()) {
-            problems.push(Problem::new("spec.routes", format!("two routes have the id {}; name them apart", route.id)));
+            problems.push(Problem::new(
+                "spec.routes",
+                format!("two routes have the id {}; name them apart", route.id),
+            ));
         }
     }
     if problems.is_empty() {
-        Ok(Compiled { routes: routes.into_iter().map(Arc::new).collect(), unsupported })
+        Ok(Compiled {
+            routes: routes.into_iter().map(Arc::new).collect(),
+            unsupported,
+        })
     } else {
         Err(problems)
     }
@@ -100,7 +121,9 @@ pub fn compile(namespace: &str, name: &str, object: &Value) -> Result<Compiled, 
 
 fn author(spec: &GitOpsResponderConfigSpec, problems: &mut Vec<Problem>) -> Option<Author> {
     let bot = spec.bot.as_ref()?;
-    let clean = |text: &str| !text.trim().is_empty() && !text.contains(|c: char| c.is_control() || "<>".contains(c));
+    let clean = |text: &str| {
+        !text.trim().is_empty() && !text.contains(|c: char| c.is_control() || "<>".contains(c))
+    };
     for (field, text) in [("name", &bot.name), ("email", &bot.email)] {
         if !clean(text) {
             problems.push(Problem::new(
@@ -109,7 +132,10 @@ fn author(spec: &GitOpsResponderConfigSpec, problems: &mut Vec<Problem>) -> Opti
             ));
         }
     }
-    Some(Author { name: bot.name.clone(), email: bot.email.clone() })
+    Some(Author {
+        name: bot.name.clone(),
+        email: bot.email.clone(),
+    })
 }
 
 fn own_route(
@@ -121,18 +147,35 @@ fn own_route(
 ) -> Option<Route> {
     let before = problems.len();
     if name.is_empty() || name.contains(|c: char| c == '/' || c.is_control() || c.is_whitespace()) {
-        problems.push(Problem::new(format!("{path}.name"), "is empty or holds '/' or white space; choose another name"));
+        problems.push(Problem::new(
+            format!("{path}.name"),
+            "is empty or holds '/' or white space; choose another name",
+        ));
     }
     let target = target(scope, &format!("{path}.provider"), &spec.provider, problems);
-    let base_branch = spec.provider.base_branch.clone().filter(|branch| !branch.is_empty());
+    let base_branch = spec
+        .provider
+        .base_branch
+        .clone()
+        .filter(|branch| !branch.is_empty());
     if let Some(name) = &base_branch {
         branch(&format!("{path}.provider.baseBranch"), name, problems);
     }
-    let branch_prefix = spec.branch_prefix.clone().unwrap_or_else(|| DEFAULT_BRANCH_PREFIX.to_owned());
+    let branch_prefix = spec
+        .branch_prefix
+        .clone()
+        .unwrap_or_else(|| DEFAULT_BRANCH_PREFIX.to_owned());
     if branch_prefix.is_empty() {
-        problems.push(Problem::new(format!("{path}.branchPrefix"), "is empty; leave it out for nabu/"));
+        problems.push(Problem::new(
+            format!("{path}.branchPrefix"),
+            "is empty; leave it out for nabu/",
+        ));
     } else {
-        branch(&format!("{path}.branchPrefix"), &format!("{branch_prefix}x"), problems);
+        branch(
+            &format!("{path}.branchPrefix"),
+            &format!("{branch_prefix}x"),
+            problems,
+        );
     }
     one_line_names(&format!("{path}.labels"), &spec.labels, problems);
     one_line_names(&format!("{path}.reviewers"), &spec.reviewers, problems);
@@ -165,9 +208,18 @@ fn own_route(
     })
 }
 
-fn templates(path: &str, sources: &TemplateSources, problems: &mut Vec<Problem>) -> Option<Templates> {
+fn templates(
+    path: &str,
+    sources: &TemplateSources,
+    problems: &mut Vec<Problem>,
+) -> Option<Templates> {
     Templates::compile(sources)
-        .map_err(|error| problems.push(Problem::new(format!("{path}.{}", error.template), error.to_string())))
+        .map_err(|error| {
+            problems.push(Problem::new(
+                format!("{path}.{}", error.template),
+                error.to_string(),
+            ))
+        })
         .ok()
 }
 
@@ -185,23 +237,48 @@ fn target(
         RouteProviderKind::Noop => ProviderKind::Noop,
     };
     let reference = match kind {
-        ProviderKind::GithubApp => spec.app_credentials_ref.as_ref().or(spec.credentials_ref.as_ref()),
-        _ => spec.credentials_ref.as_ref().or(spec.app_credentials_ref.as_ref()),
+        ProviderKind::GithubApp => spec
+            .app_credentials_ref
+            .as_ref()
+            .or(spec.credentials_ref.as_ref()),
+        _ => spec
+            .credentials_ref
+            .as_ref()
+            .or(spec.app_credentials_ref.as_ref()),
     };
     if reference.is_none() && kind != ProviderKind::Noop {
-        let field = if kind == ProviderKind::GithubApp { "appCredentialsRef" } else { "credentialsRef" };
+        let field = if kind == ProviderKind::GithubApp {
+            "appCredentialsRef"
+        } else {
+            "credentialsRef"
+        };
         problems.push(Problem::new(
             format!("{path}.{field}"),
-            format!("is missing; name a Secret in namespace {} that holds the credential", scope.namespace),
+            format!(
+                "is missing; name a Secret in namespace {} that holds the credential",
+                scope.namespace
+            ),
         ));
     }
-    repository(&format!("{path}.repository"), &spec.repository, kind, problems);
-    let base_url = base_url(&format!("{path}.baseURL"), spec.base_url.as_deref(), kind, problems);
+    repository(
+        &format!("{path}.repository"),
+        &spec.repository,
+        kind,
+        problems,
+    );
+    let base_url = base_url(
+        &format!("{path}.baseURL"),
+        spec.base_url.as_deref(),
+        kind,
+        problems,
+    );
     Some(ForgeTarget {
         kind,
         base_url,
         repository: spec.repository.clone(),
-        credential: reference.filter(|_| kind != ProviderKind::Noop).map(|reference| scope.secret(reference)),
+        credential: reference
+            .filter(|_| kind != ProviderKind::Noop)
+            .map(|reference| scope.secret(reference)),
         installation_id: spec.installation_id,
         ca_bundle: spec.ca_bundle.clone(),
     })

@@ -46,7 +46,10 @@ struct Contents {
 impl ConfigFolder {
     /// A folder whose documents without a namespace belong to `default_namespace`.
     pub fn new(path: PathBuf, default_namespace: String) -> Self {
-        Self { path, default_namespace }
+        Self {
+            path,
+            default_namespace,
+        }
     }
 
     /// Reads everything once.
@@ -60,7 +63,11 @@ impl ConfigFolder {
     /// Reads again whenever something has changed, until `shutdown`.
     pub async fn keep_fresh(self, config: ConfigHandle, shutdown: CancellationToken) {
         let mut digest = [0; 32];
-        while shutdown.run_until_cancelled(tokio::time::sleep(INTERVAL)).await.is_some() {
+        while shutdown
+            .run_until_cancelled(tokio::time::sleep(INTERVAL))
+            .await
+            .is_some()
+        {
             if let Err(error) = self.read_changed(&config, &mut digest) {
                 warn!(folder = %self.path.display(), %error, "cannot read the configuration folder; trying again");
             }
@@ -89,9 +96,18 @@ impl ConfigFolder {
             return Ok(());
         }
         for (path, text) in texts {
-            let origin = path.strip_prefix(&self.path).unwrap_or(&path).display().to_string();
-            match text.map_err(|error| error.to_string()).and_then(|text| parse(&text)) {
-                Ok(objects) => objects.into_iter().for_each(|object| self.sort(&origin, object, &mut contents)),
+            let origin = path
+                .strip_prefix(&self.path)
+                .unwrap_or(&path)
+                .display()
+                .to_string();
+            match text
+                .map_err(|error| error.to_string())
+                .and_then(|text| parse(&text))
+            {
+                Ok(objects) => objects
+                    .into_iter()
+                    .for_each(|object| self.sort(&origin, object, &mut contents)),
                 Err(reason) => contents.snapshot.unreadable.push((origin, reason)),
             }
         }
@@ -107,7 +123,9 @@ impl ConfigFolder {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
             let path = entry?.path();
-            let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            let hidden = path
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
             let kind = path.extension().and_then(|extension| extension.to_str());
             if !hidden && matches!(kind, Some("yaml" | "yml" | "json")) && path.is_file() {
                 files.push(path);
@@ -137,33 +155,63 @@ impl ConfigFolder {
         for (name, key, path) in files {
             match std::fs::read_to_string(&path) {
                 Ok(value) => by_name.entry(name).or_default().push((key, value)),
-                Err(error) => warn!(file = %path.display(), %error, "cannot read a file of a Secret"),
+                Err(error) => {
+                    warn!(file = %path.display(), %error, "cannot read a file of a Secret")
+                }
             }
         }
         for (name, values) in by_name {
-            let reference = CredentialRef { namespace: self.default_namespace.clone(), name };
-            contents.secrets.insert(reference, Arc::new(Secret::new(values)));
+            let reference = CredentialRef {
+                namespace: self.default_namespace.clone(),
+                name,
+            };
+            contents
+                .secrets
+                .insert(reference, Arc::new(Secret::new(values)));
         }
     }
 
     fn sort(&self, origin: &str, object: Value, contents: &mut Contents) {
-        let namespace = text(&object, "/metadata/namespace").unwrap_or(&self.default_namespace).to_owned();
+        let namespace = text(&object, "/metadata/namespace")
+            .unwrap_or(&self.default_namespace)
+            .to_owned();
         let Some(name) = text(&object, "/metadata/name").map(str::to_owned) else {
             let reason = "a document has no metadata.name".to_owned();
-            contents.snapshot.unreadable.push((origin.to_owned(), reason));
+            contents
+                .snapshot
+                .unreadable
+                .push((origin.to_owned(), reason));
             return;
         };
         match text(&object, "/kind") {
             Some("GitOpsResponderConfig") => {
-                contents.snapshot.documents.push(Document { origin: origin.to_owned(), namespace, name, object });
+                contents.snapshot.documents.push(Document {
+                    origin: origin.to_owned(),
+                    namespace,
+                    name,
+                    object,
+                });
             }
             Some("Secret") => match secret(&object) {
                 Ok(secret) => {
-                    contents.secrets.insert(CredentialRef { namespace, name }, Arc::new(secret));
+                    contents
+                        .secrets
+                        .insert(CredentialRef { namespace, name }, Arc::new(secret));
                 }
-                Err(key) => warn!(origin, namespace, name, key, "a value of a Secret is no base64; the Secret is left out"),
+                Err(key) => warn!(
+                    origin,
+                    namespace,
+                    name,
+                    key,
+                    "a value of a Secret is no base64; the Secret is left out"
+                ),
             },
-            kind => warn!(origin, kind, name, "a document is neither GitOpsResponderConfig nor Secret; it is left out"),
+            kind => warn!(
+                origin,
+                kind,
+                name,
+                "a document is neither GitOpsResponderConfig nor Secret; it is left out"
+            ),
         }
     }
 }
@@ -189,7 +237,9 @@ fn visible(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
 fn read_text(path: &Path) -> io::Result<String> {
     let size = std::fs::metadata(path)?.len();
     if size > MAX_FILE_BYTES {
-        return Err(io::Error::other(format!("{size} bytes are too many; at most {MAX_FILE_BYTES} are read")));
+        return Err(io::Error::other(format!(
+            "{size} bytes are too many; at most {MAX_FILE_BYTES} are read"
+        )));
     }
     std::fs::read_to_string(path)
 }
@@ -203,11 +253,22 @@ fn parse(text: &str) -> Result<Vec<Value>, String> {
 
 /// The values of a Secret document; the key of one that is no base64 is the error.
 fn secret(object: &Value) -> Result<Secret, String> {
-    let entries = |field: &str| object.get(field).and_then(Value::as_object).into_iter().flatten();
+    let entries = |field: &str| {
+        object
+            .get(field)
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+    };
     let mut values = Vec::new();
     for (key, value) in entries("data") {
-        let decoded = STANDARD.decode(value.as_str().unwrap_or_default().trim()).map_err(|_| key.clone())?;
-        values.push((key.clone(), String::from_utf8(decoded).map_err(|_| key.clone())?));
+        let decoded = STANDARD
+            .decode(value.as_str().unwrap_or_default().trim())
+            .map_err(|_| key.clone())?;
+        values.push((
+            key.clone(),
+            String::from_utf8(decoded).map_err(|_| key.clone())?,
+        ));
     }
     for (key, value) in entries("stringData") {
         values.push((key.clone(), value.as_str().unwrap_or_default().to_owned()));
@@ -232,7 +293,11 @@ mod tests {
     impl Bed {
         fn new() -> Self {
             let config = ConfigHandle::new(Credentials::default(), ConfigMetrics::default());
-            Self { folder: tempfile::tempdir().unwrap(), config, digest: [0; 32] }
+            Self {
+                folder: tempfile::tempdir().unwrap(),
+                config,
+                digest: [0; 32],
+            }
         }
 
         fn write(&self, path: &str, text: &str) {
@@ -242,13 +307,22 @@ mod tests {
         }
 
         fn read(&mut self) -> Vec<String> {
-            let folder = ConfigFolder::new(self.folder.path().to_owned(), "ugallu-system".to_owned());
+            let folder =
+                ConfigFolder::new(self.folder.path().to_owned(), "ugallu-system".to_owned());
             folder.read_changed(&self.config, &mut self.digest).unwrap();
-            self.config.table().routes().iter().map(|route| route.target.repository.clone()).collect()
+            self.config
+                .table()
+                .routes()
+                .iter()
+                .map(|route| route.target.repository.clone())
+                .collect()
         }
 
         fn token(&self, name: &str) -> Option<String> {
-            let reference = CredentialRef { namespace: "ugallu-system".into(), name: name.into() };
+            let reference = CredentialRef {
+                namespace: "ugallu-system".into(),
+                name: name.into(),
+            };
             let secret = self.config.credentials().get(&reference)?;
             secret.token().map(|token| token.expose_secret().to_owned())
         }
@@ -270,12 +344,18 @@ mod tests {
         bed.write("secrets/file-bot/..data", "hidden");
         bed.write("notes.txt", "not read");
         assert_eq!(bed.read(), ["o/one"]);
-        assert_eq!((bed.token("bot"), bed.token("file-bot")), (Some("one".into()), Some("two".into())));
+        assert_eq!(
+            (bed.token("bot"), bed.token("file-bot")),
+            (Some("one".into()), Some("two".into()))
+        );
 
         bed.write("secrets/file-bot/token", "three\n");
         bed.write("a.yaml", &config("o/two"));
         assert_eq!(bed.read(), ["o/two"]);
-        assert_eq!((bed.token("bot"), bed.token("file-bot")), (None, Some("three".into())));
+        assert_eq!(
+            (bed.token("bot"), bed.token("file-bot")),
+            (None, Some("three".into()))
+        );
     }
 
     #[test]
@@ -292,7 +372,13 @@ mod tests {
     #[test]
     fn a_secret_in_base64_is_decoded() {
         let object = serde_json::json!({"data": {"github-token": "czNjcmV0"}});
-        assert_eq!(secret(&object).unwrap().token().unwrap().expose_secret(), "s3cret");
-        assert_eq!(secret(&serde_json::json!({"data": {"token": "%"}})).unwrap_err(), "token");
+        assert_eq!(
+            secret(&object).unwrap().token().unwrap().expose_secret(),
+            "s3cret"
+        );
+        assert_eq!(
+            secret(&serde_json::json!({"data": {"token": "%"}})).unwrap_err(),
+            "token"
+        );
     }
 }

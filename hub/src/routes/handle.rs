@@ -109,8 +109,15 @@ struct Shared {
 impl ConfigHandle {
     /// A handle without any document yet; a miss in it is not conclusive.
     pub fn new(credentials: Credentials, metrics: ConfigMetrics) -> Self {
-        let shared = Shared { table: ArcSwap::default(), entries: Mutex::default(), credentials, metrics };
-        Self { shared: Arc::new(shared) }
+        let shared = Shared {
+            table: ArcSwap::default(),
+            entries: Mutex::default(),
+            credentials,
+            metrics,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     /// The routes in force.
@@ -125,12 +132,22 @@ impl ConfigHandle {
 
     /// Takes over everything that a source holds now, and says of each document what came of it.
     pub fn apply(&self, snapshot: Snapshot) -> Vec<Verdict> {
-        let mut entries = self.shared.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self
+            .shared
+            .entries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let mut next = BTreeMap::new();
         for (origin, reason) in &snapshot.unreadable {
-            warn!(origin, reason, "a configuration cannot be read; what was in force before stays");
-            let kept: Vec<String> =
-                entries.iter().filter(|(_, entry)| entry.origin == *origin).map(|(id, _)| id.clone()).collect();
+            warn!(
+                origin,
+                reason, "a configuration cannot be read; what was in force before stays"
+            );
+            let kept: Vec<String> = entries
+                .iter()
+                .filter(|(_, entry)| entry.origin == *origin)
+                .map(|(id, _)| id.clone())
+                .collect();
             next.extend(kept.into_iter().filter_map(|id| entries.remove_entry(&id)));
         }
         for document in snapshot.documents {
@@ -143,21 +160,42 @@ impl ConfigHandle {
             next.insert(id, entry);
         }
         for id in entries.keys() {
-            info!(config = id, "a configuration is gone; its routes are out of force");
+            info!(
+                config = id,
+                "a configuration is gone; its routes are out of force"
+            );
         }
         *entries = next;
         self.publish(&entries, snapshot.unreadable.is_empty());
-        entries.values().map(|entry| entry.verdict.clone()).collect()
+        entries
+            .values()
+            .map(|entry| entry.verdict.clone())
+            .collect()
     }
 
     fn look_at(&self, id: &str, document: Document, good: Option<Vec<Arc<Route>>>) -> Entry {
-        let Document { origin, namespace, name, object } = document;
+        let Document {
+            origin,
+            namespace,
+            name,
+            object,
+        } = document;
         let result = compile(&namespace, &name, &object);
-        let label = ResultLabel { result: if result.is_ok() { "valid" } else { "invalid" } };
+        let label = ResultLabel {
+            result: if result.is_ok() { "valid" } else { "invalid" },
+        };
         self.shared.metrics.loads.get_or_create(&label).inc();
         let (good, problems, unsupported) = match result {
-            Ok(Compiled { routes, unsupported }) => {
-                info!(config = id, origin, routes = routes.len(), "a configuration is in force");
+            Ok(Compiled {
+                routes,
+                unsupported,
+            }) => {
+                info!(
+                    config = id,
+                    origin,
+                    routes = routes.len(),
+                    "a configuration is in force"
+                );
                 for problem in &unsupported {
                     warn!(config = id, origin, %problem, "a configuration asks for what is not served");
                 }
@@ -170,16 +208,39 @@ impl ConfigHandle {
                 (good, problems, Vec::new())
             }
         };
-        Entry { origin, object, good, verdict: Verdict { id: id.to_owned(), problems, unsupported } }
+        Entry {
+            origin,
+            object,
+            good,
+            verdict: Verdict {
+                id: id.to_owned(),
+                problems,
+                unsupported,
+            },
+        }
     }
 
     fn publish(&self, entries: &BTreeMap<String, Entry>, readable: bool) {
-        let routes: Vec<_> = entries.values().flat_map(|entry| entry.good.iter().flatten().cloned()).collect();
-        let invalid = entries.values().filter(|entry| !entry.verdict.problems.is_empty()).count();
-        self.shared.metrics.invalid.set(i64::try_from(invalid).unwrap_or(i64::MAX));
-        self.shared.metrics.routes.set(i64::try_from(routes.len()).unwrap_or(i64::MAX));
+        let routes: Vec<_> = entries
+            .values()
+            .flat_map(|entry| entry.good.iter().flatten().cloned())
+            .collect();
+        let invalid = entries
+            .values()
+            .filter(|entry| !entry.verdict.problems.is_empty())
+            .count();
+        self.shared
+            .metrics
+            .invalid
+            .set(i64::try_from(invalid).unwrap_or(i64::MAX));
+        self.shared
+            .metrics
+            .routes
+            .set(i64::try_from(routes.len()).unwrap_or(i64::MAX));
         let complete = readable && entries.values().all(|entry| entry.good.is_some());
-        self.shared.table.store(Arc::new(RouteTable::new(routes, complete)));
+        self.shared
+            .table
+            .store(Arc::new(RouteTable::new(routes, complete)));
     }
 }
 
@@ -207,30 +268,54 @@ mod tests {
     }
 
     fn repositories(handle: &ConfigHandle) -> Vec<String> {
-        handle.table().routes().iter().map(|route| route.target.repository.clone()).collect()
+        handle
+            .table()
+            .routes()
+            .iter()
+            .map(|route| route.target.repository.clone())
+            .collect()
     }
 
     fn apply(handle: &ConfigHandle, documents: Vec<Document>) -> Vec<Verdict> {
-        handle.apply(Snapshot { documents, unreadable: Vec::new() })
+        handle.apply(Snapshot {
+            documents,
+            unreadable: Vec::new(),
+        })
     }
 
     #[test]
     fn the_last_good_version_stays_in_force_and_the_bad_one_is_reported() {
         let handle = ConfigHandle::new(Credentials::default(), ConfigMetrics::default());
-        apply(&handle, vec![document("a", "o/one"), document("b", "o/two")]);
+        apply(
+            &handle,
+            vec![document("a", "o/one"), document("b", "o/two")],
+        );
         assert_eq!(repositories(&handle), ["o/one", "o/two"]);
-        let verdicts = apply(&handle, vec![document("a", "no repository"), document("b", "o/three")]);
+        let verdicts = apply(
+            &handle,
+            vec![document("a", "no repository"), document("b", "o/three")],
+        );
         assert_eq!(repositories(&handle), ["o/one", "o/three"]);
-        assert_eq!(verdicts[0].problems[0].path, "spec.routes[0].provider.repository");
+        assert_eq!(
+            verdicts[0].problems[0].path,
+            "spec.routes[0].provider.repository"
+        );
         apply(&handle, vec![document("b", "o/three")]);
-        assert_eq!(repositories(&handle), ["o/three"], "a document that is gone is out of force");
+        assert_eq!(
+            repositories(&handle),
+            ["o/three"],
+            "a document that is gone is out of force"
+        );
     }
 
     #[test]
     fn a_file_that_cannot_be_read_leaves_its_documents_in_force() {
         let handle = ConfigHandle::new(Credentials::default(), ConfigMetrics::default());
         apply(&handle, vec![document("a", "o/one")]);
-        handle.apply(Snapshot { documents: vec![], unreadable: vec![("a.yaml".into(), "line 3".into())] });
+        handle.apply(Snapshot {
+            documents: vec![],
+            unreadable: vec![("a.yaml".into(), "line 3".into())],
+        });
         assert_eq!(repositories(&handle), ["o/one"]);
         assert!(!handle.table().complete);
     }
@@ -239,9 +324,15 @@ mod tests {
     fn a_miss_is_conclusive_only_when_every_document_was_good_once() {
         let handle = ConfigHandle::new(Credentials::default(), ConfigMetrics::default());
         assert!(!handle.table().complete, "nothing was read yet");
-        apply(&handle, vec![document("a", "o/one"), document("b", "no repository")]);
+        apply(
+            &handle,
+            vec![document("a", "o/one"), document("b", "no repository")],
+        );
         assert!(!handle.table().complete);
-        apply(&handle, vec![document("a", "o/one"), document("b", "o/two")]);
+        apply(
+            &handle,
+            vec![document("a", "o/one"), document("b", "o/two")],
+        );
         assert!(handle.table().complete);
     }
 }

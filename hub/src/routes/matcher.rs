@@ -21,9 +21,13 @@ impl Pattern {
         let [first, middle @ .., last] = self.0.as_slice() else {
             return self.0.first().is_some_and(|only| only == text);
         };
-        let Some(mut rest) = text.strip_prefix(first.as_str()) else { return false };
+        let Some(mut rest) = text.strip_prefix(first.as_str()) else {
+            return false;
+        };
         for part in middle {
-            let Some(at) = rest.find(part.as_str()) else { return false };
+            let Some(at) = rest.find(part.as_str()) else {
+                return false;
+            };
             rest = &rest[at + part.len()..];
         }
         rest.ends_with(last.as_str())
@@ -64,7 +68,8 @@ impl Matcher {
     /// Whether all conditions hold.
     pub fn takes(&self, facts: &Facts<'_>) -> bool {
         let named = |list: &[String], text: Option<&str>| {
-            list.is_empty() || text.is_some_and(|text| list.iter().any(|one| one.eq_ignore_ascii_case(text)))
+            list.is_empty()
+                || text.is_some_and(|text| list.iter().any(|one| one.eq_ignore_ascii_case(text)))
         };
         let fits = |list: &[Pattern], text: Option<&str>| {
             list.is_empty() || text.is_some_and(|text| list.iter().any(|one| one.fits(text)))
@@ -73,9 +78,15 @@ impl Matcher {
             wanted.as_deref().is_none_or(|wanted| Some(wanted) == text)
         };
         exact(&self.action_ref, facts.action_ref())
-            && exact(&self.responder, text(facts.event_response, "/spec/responder/name"))
+            && exact(
+                &self.responder,
+                text(facts.event_response, "/spec/responder/name"),
+            )
             && fits(&self.clusters, Some(facts.cluster.as_str()))
-            && self.cluster_labels.iter().all(|(key, value)| facts.cluster_labels.get(key) == Some(value))
+            && self
+                .cluster_labels
+                .iter()
+                .all(|(key, value)| facts.cluster_labels.get(key) == Some(value))
             && named(&self.severities, facts.of_event("/spec/severity"))
             && named(&self.classes, facts.of_event("/spec/class"))
             && named(&self.event_types, facts.of_event("/spec/type"))
@@ -89,7 +100,9 @@ impl Matcher {
 
 /// The namespace that a response is about: of the event's subject, else of the action's target.
 fn namespace<'a>(facts: &Facts<'a>) -> Option<&'a str> {
-    let subject = facts.of_event("/spec/subject/namespace").filter(|namespace| !namespace.is_empty());
+    let subject = facts
+        .of_event("/spec/subject/namespace")
+        .filter(|namespace| !namespace.is_empty());
     subject.or_else(|| text(facts.event_response, "/spec/action/targetRef/namespace"))
 }
 
@@ -117,32 +130,73 @@ mod tests {
     fn every_condition_of_a_rule_decides() {
         assert!(takes(json!({})), "no condition takes everything");
         for (field, good, bad) in [
-            ("actionRef", json!("revoke-clusterrolebinding"), json!("block-image")),
-            ("clusters", json!(["prod-us", "prod-*"]), json!(["prod-us", "prod"])),
-            ("clusterLabels", json!({"env": "prod"}), json!({"env": "test"})),
-            ("responder", json!("ugallu-gitops-responder"), json!("another")),
+            (
+                "actionRef",
+                json!("revoke-clusterrolebinding"),
+                json!("block-image"),
+            ),
+            (
+                "clusters",
+                json!(["prod-us", "prod-*"]),
+                json!(["prod-us", "prod"]),
+            ),
+            (
+                "clusterLabels",
+                json!({"env": "prod"}),
+                json!({"env": "test"}),
+            ),
+            (
+                "responder",
+                json!("ugallu-gitops-responder"),
+                json!("another"),
+            ),
             ("severities", json!(["critical", "High"]), json!(["low"])),
             ("classes", json!(["Rbac"]), json!(["Network"])),
-            ("eventTypes", json!(["ClusterAdminGranted"]), json!(["PodExec"])),
+            (
+                "eventTypes",
+                json!(["ClusterAdminGranted"]),
+                json!(["PodExec"]),
+            ),
             ("namespaces", json!(["pay*"]), json!(["pay"])),
-            ("labels", json!({"team": "payments"}), json!({"team": "payments", "tier": "1"})),
+            (
+                "labels",
+                json!({"team": "payments"}),
+                json!({"team": "payments", "tier": "1"}),
+            ),
         ] {
             assert!(takes(json!({ field: good })), "{field}: {good}");
             assert!(!takes(json!({ field: bad })), "{field}: {bad}");
         }
-        assert!(!takes(json!({"clusters": ["prod-eu"], "severities": ["low"]})), "all must hold");
+        assert!(
+            !takes(json!({"clusters": ["prod-eu"], "severities": ["low"]})),
+            "all must hold"
+        );
     }
 
     #[test]
     fn the_action_is_taken_from_the_label_where_no_parameter_names_it() {
         let event_response = json!({"metadata": {"labels": {"ugallu.io/action-ref": "x"}}});
         let (cluster, labels) = ("c".parse().unwrap(), BTreeMap::new());
-        let facts = Facts { cluster: &cluster, cluster_labels: &labels, event_response: &event_response, security_event: None };
+        let facts = Facts {
+            cluster: &cluster,
+            cluster_labels: &labels,
+            event_response: &event_response,
+            security_event: None,
+        };
         assert_eq!(facts.action_ref(), Some("x"));
-        let spec = MatchSpec { action_ref: Some("x".into()), ..MatchSpec::default() };
+        let spec = MatchSpec {
+            action_ref: Some("x".into()),
+            ..MatchSpec::default()
+        };
         assert!(Matcher::new(&spec).takes(&facts));
-        let spec = MatchSpec { severities: vec!["high".into()], ..MatchSpec::default() };
-        assert!(!Matcher::new(&spec).takes(&facts), "an event that is not there has no severity");
+        let spec = MatchSpec {
+            severities: vec!["high".into()],
+            ..MatchSpec::default()
+        };
+        assert!(
+            !Matcher::new(&spec).takes(&facts),
+            "an event that is not there has no severity"
+        );
     }
 
     #[test]

@@ -104,8 +104,15 @@ impl RouteTable {
     /// A table of rules in order. `complete` says that every document that should be in it is: if not, a miss may
     /// only mean that the right rule could not be read.
     pub fn new(routes: Vec<Arc<Route>>, complete: bool) -> Self {
-        let by_id = routes.iter().map(|route| (route.id.clone(), Arc::clone(route))).collect();
-        Self { routes, by_id, complete }
+        let by_id = routes
+            .iter()
+            .map(|route| (route.id.clone(), Arc::clone(route)))
+            .collect();
+        Self {
+            routes,
+            by_id,
+            complete,
+        }
     }
 
     /// The first rule that takes a response.
@@ -113,7 +120,10 @@ impl RouteTable {
     /// # Errors
     /// If none does; the text says what was looked for and what to do.
     pub fn find(&self, facts: &Facts<'_>) -> Result<&Arc<Route>, Miss> {
-        self.routes.iter().find(|route| route.matcher.takes(facts)).ok_or_else(|| self.miss(facts))
+        self.routes
+            .iter()
+            .find(|route| route.matcher.takes(facts))
+            .ok_or_else(|| self.miss(facts))
     }
 
     /// A rule by its id.
@@ -151,8 +161,13 @@ pub struct Miss {
 
 impl fmt::Display for Miss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cluster, routes, .. } = self;
-        let quoted = |text: &Option<String>| text.as_ref().map_or("none".to_owned(), |text| format!("{text:?}"));
+        let Self {
+            cluster, routes, ..
+        } = self;
+        let quoted = |text: &Option<String>| {
+            text.as_ref()
+                .map_or("none".to_owned(), |text| format!("{text:?}"))
+        };
         write!(
             f,
             "none of the hub's {routes} routes takes it (cluster {cluster}, actionRef {}, event type {}); \

@@ -65,18 +65,28 @@ impl ConfigWatch {
         let config_writer = reflector::store::Writer::<DynamicObject>::new(resource);
         let configs = config_writer.as_reader();
         let (secrets, secret_writer) = reflector::store::<KubeSecret>();
-        let config_events = reflector::reflector(config_writer, watcher(self.configs.clone(), watcher::Config::default()))
-            .default_backoff()
-            .map(|event| event.map(drop));
-        let secret_events = reflector::reflector(secret_writer, watcher(self.secrets.clone(), watcher::Config::default()))
-            .default_backoff()
-            .map(|event| event.map(drop));
+        let config_events = reflector::reflector(
+            config_writer,
+            watcher(self.configs.clone(), watcher::Config::default()),
+        )
+        .default_backoff()
+        .map(|event| event.map(drop));
+        let secret_events = reflector::reflector(
+            secret_writer,
+            watcher(self.secrets.clone(), watcher::Config::default()),
+        )
+        .default_backoff()
+        .map(|event| event.map(drop));
         let mut events = stream::select(config_events.boxed(), secret_events.boxed());
         loop {
-            let Some(Some(event)) = shutdown.run_until_cancelled(events.next()).await else { return };
+            let Some(Some(event)) = shutdown.run_until_cancelled(events.next()).await else {
+                return;
+            };
             if let Err(error) = event {
                 let reason = format!("cannot watch namespace {}: {error}", self.namespace);
-                warn!("{reason}; check the rights of the hub's service account and the CRDs. Trying again");
+                warn!(
+                    "{reason}; check the rights of the hub's service account and the CRDs. Trying again"
+                );
                 check.set_unready(reason);
                 continue;
             }
@@ -84,18 +94,31 @@ impl ConfigWatch {
                 continue;
             }
             // More of the same burst is taken in one go.
-            let _ = tokio::time::timeout(SETTLE, async { while let Some(Ok(())) = events.next().await {} }).await;
+            let _ = tokio::time::timeout(SETTLE, async {
+                while let Some(Ok(())) = events.next().await {}
+            })
+            .await;
             self.take_over(&config, &configs, &secrets).await;
             check.set_ready();
         }
     }
 
-    async fn take_over(&mut self, config: &ConfigHandle, configs: &Store<DynamicObject>, secrets: &Store<KubeSecret>) {
+    async fn take_over(
+        &mut self,
+        config: &ConfigHandle,
+        configs: &Store<DynamicObject>,
+        secrets: &Store<KubeSecret>,
+    ) {
         let known = secrets.state();
-        config.credentials().replace(known.iter().map(|secret| self.credential(secret)).collect());
+        config
+            .credentials()
+            .replace(known.iter().map(|secret| self.credential(secret)).collect());
         let objects = configs.state();
         let documents = objects.iter().map(|object| document(object)).collect();
-        let verdicts = config.apply(Snapshot { documents, unreadable: Vec::new() });
+        let verdicts = config.apply(Snapshot {
+            documents,
+            unreadable: Vec::new(),
+        });
         for verdict in verdicts {
             let object = objects.iter().find(|object| verdict.id == id(object));
             if let Some(object) = object {
@@ -105,7 +128,10 @@ impl ConfigWatch {
     }
 
     fn credential(&self, secret: &KubeSecret) -> (CredentialRef, Arc<Secret>) {
-        let reference = CredentialRef { namespace: self.namespace.clone(), name: secret.name_any() };
+        let reference = CredentialRef {
+            namespace: self.namespace.clone(),
+            name: secret.name_any(),
+        };
         let values = secret.data.iter().flatten().filter_map(|(key, value)| {
             // What is no text is no credential of ours.
             Some((key.clone(), String::from_utf8(value.0.clone()).ok()?))
@@ -126,7 +152,10 @@ impl ConfigWatch {
                 "status": status,
             });
             let params = PatchParams::apply(FIELD_MANAGER).force();
-            let written = self.configs.patch_status(&object.name_any(), &params, &Patch::Apply(patch)).await;
+            let written = self
+                .configs
+                .patch_status(&object.name_any(), &params, &Patch::Apply(patch))
+                .await;
             if let Err(error) = written {
                 warn!(config = verdict.id, %error, "cannot write the conditions of a configuration");
                 return;
@@ -139,7 +168,11 @@ impl ConfigWatch {
     async fn announce(&self, object: &DynamicObject, verdict: &Verdict) {
         let valid = verdict.problems.is_empty();
         let event = Event {
-            type_: if valid { EventType::Normal } else { EventType::Warning },
+            type_: if valid {
+                EventType::Normal
+            } else {
+                EventType::Warning
+            },
             reason: if valid { "Valid" } else { "Invalid" }.to_owned(),
             note: Some(message(verdict)),
             action: "Validate".to_owned(),
@@ -160,11 +193,17 @@ where
     K: reflector::Lookup + Clone + 'static,
     K::DynamicType: Eq + std::hash::Hash + Clone,
 {
-    tokio::time::timeout(Duration::ZERO, store.wait_until_ready()).await.is_ok_and(|ready| ready.is_ok())
+    tokio::time::timeout(Duration::ZERO, store.wait_until_ready())
+        .await
+        .is_ok_and(|ready| ready.is_ok())
 }
 
 fn id(object: &DynamicObject) -> String {
-    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+    format!(
+        "{}/{}",
+        object.namespace().unwrap_or_default(),
+        object.name_any()
+    )
 }
 
 /// The document without what changes by itself, so that a write to its status is no new version.
@@ -182,7 +221,11 @@ fn document(object: &DynamicObject) -> Document {
 /// The message of a condition and of an Event; both have limits.
 fn message(verdict: &Verdict) -> String {
     let text = verdict.to_string();
-    if text.is_empty() { "every route is in force".to_owned() } else { text.chars().take(1000).collect() }
+    if text.is_empty() {
+        "every route is in force".to_owned()
+    } else {
+        text.chars().take(1000).collect()
+    }
 }
 
 fn status(object: &DynamicObject, verdict: &Verdict, now: Timestamp) -> Value {
@@ -190,7 +233,12 @@ fn status(object: &DynamicObject, verdict: &Verdict, now: Timestamp) -> Value {
     let supported = verdict.unsupported.is_empty();
     let condition = |kind: &str, holds: bool, reason: &str| {
         let status = if holds { "True" } else { "False" };
-        let known = object.data.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+        let known = object
+            .data
+            .pointer("/status/conditions")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
         let since = known
             .filter(|known| known["type"] == kind && known["status"] == status)
             .find_map(|known| known["lastTransitionTime"].as_str().map(str::to_owned));

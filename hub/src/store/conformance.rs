@@ -36,7 +36,10 @@ pub(crate) async fn write_something(store: &dyn Store) {
 /// See [`write_something`].
 pub(crate) async fn assert_something(store: &dyn Store) {
     let response = store.response(&key(1)).await.unwrap().unwrap();
-    assert_eq!(response.observation, observation(key(1), event_response(json!({}))));
+    assert_eq!(
+        response.observation,
+        observation(key(1), event_response(json!({})))
+    );
     assert_eq!(response.observed_at, at(1));
 }
 
@@ -44,7 +47,9 @@ async fn sessions_get_growing_epochs_and_a_cluster_id_stays_bound(store: &dyn St
     let open = |uid: &str| store.open_session(session("prod-eu", uid), at(0));
     assert_eq!(open("a").await.unwrap(), Registration::Opened { epoch: 1 });
     assert_eq!(open("a").await.unwrap(), Registration::Opened { epoch: 2 });
-    let bound = Registration::BoundElsewhere { kube_system_uid: "a".to_owned() };
+    let bound = Registration::BoundElsewhere {
+        kube_system_uid: "a".to_owned(),
+    };
     assert_eq!(open("b").await.unwrap(), bound);
     let cluster = "prod-eu".parse().unwrap();
     store.touch_cluster(&cluster, at(60)).await.unwrap();
@@ -55,23 +60,59 @@ async fn sessions_get_growing_epochs_and_a_cluster_id_stays_bound(store: &dyn St
 }
 
 async fn observe_one(store: &dyn Store, observation: Observation, now: Timestamp) -> Observed {
-    store.observe(vec![observation], now).await.unwrap().remove(0)
+    store
+        .observe(vec![observation], now)
+        .await
+        .unwrap()
+        .remove(0)
 }
 
 async fn an_observation_is_stored_once(store: &dyn Store) {
     let seen = observation(key(1), event_response(json!({})));
     let first = observe_one(store, seen.clone(), at(1)).await;
-    let Observed::Stored { response, changed: true } = &first else { panic!("{first:?}") };
-    assert_eq!((response.progress.phase, response.progress.revision), (Phase::Pending, Revision(1)));
+    let Observed::Stored {
+        response,
+        changed: true,
+    } = &first
+    else {
+        panic!("{first:?}")
+    };
+    assert_eq!(
+        (response.progress.phase, response.progress.revision),
+        (Phase::Pending, Revision(1))
+    );
     let again = observe_one(store, seen.clone(), at(2)).await;
-    let Observed::Stored { response, changed: false } = &again else { panic!("{again:?}") };
+    let Observed::Stored {
+        response,
+        changed: false,
+    } = &again
+    else {
+        panic!("{again:?}")
+    };
     assert_eq!(response.observed_at, at(1));
-    assert_eq!(store.response(&key(1)).await.unwrap().as_ref(), Some(response.as_ref()));
+    assert_eq!(
+        store.response(&key(1)).await.unwrap().as_ref(),
+        Some(response.as_ref())
+    );
 
-    let renamed = Observation { name: "er-2".to_owned(), ..seen };
-    assert_eq!(observe_one(store, renamed, at(3)).await, Observed::NameMismatch { known: "er-1".to_owned() });
+    let renamed = Observation {
+        name: "er-2".to_owned(),
+        ..seen
+    };
+    assert_eq!(
+        observe_one(store, renamed, at(3)).await,
+        Observed::NameMismatch {
+            known: "er-1".to_owned()
+        }
+    );
     assert!(store.response(&key(99)).await.unwrap().is_none());
-    assert_eq!(store.response_by_name(&key(1).cluster, "er-1").await.unwrap(), Some(key(1)));
+    assert_eq!(
+        store
+            .response_by_name(&key(1).cluster, "er-1")
+            .await
+            .unwrap(),
+        Some(key(1))
+    );
 }
 
 async fn begin(store: &dyn Store, key: &ResponseKey, now: Timestamp) -> Option<Progress> {
@@ -79,26 +120,58 @@ async fn begin(store: &dyn Store, key: &ResponseKey, now: Timestamp) -> Option<P
         progress.intent.get_or_insert_with(intent);
         progress.phase = Phase::Running;
         progress.revision = progress.revision.next();
-        let audit = AuditEvent { at: now, actor: "hub".into(), action: "Routed".into(), detail: "x".into() };
-        SideRecords { attempt: Some(AttemptChange::Begun { at: now }), audit: vec![audit] }
+        let audit = AuditEvent {
+            at: now,
+            actor: "hub".into(),
+            action: "Routed".into(),
+            detail: "x".into(),
+        };
+        SideRecords {
+            attempt: Some(AttemptChange::Begun { at: now }),
+            audit: vec![audit],
+        }
     });
     store.transition(key, transition).await.unwrap()
 }
 
 async fn a_decided_response_keeps_its_observation(store: &dyn Store) {
     let known = observation(key(2), event_response(json!({})));
-    let unserveable = Content::Unserveable { reason: "TooLarge".into(), message: "too large".into() };
-    observe_one(store, Observation { content: unserveable, ..known.clone() }, at(1)).await;
+    let unserveable = Content::Unserveable {
+        reason: "TooLarge".into(),
+        message: "too large".into(),
+    };
+    observe_one(
+        store,
+        Observation {
+            content: unserveable,
+            ..known.clone()
+        },
+        at(1),
+    )
+    .await;
     let newer = observe_one(store, known.clone(), at(2)).await;
-    let Observed::Stored { response, changed: true } = &newer else { panic!("{newer:?}") };
+    let Observed::Stored {
+        response,
+        changed: true,
+    } = &newer
+    else {
+        panic!("{newer:?}")
+    };
     assert_eq!(response.observation, known, "undecided: the newest counts");
 
     begin(store, &key(2), at(3)).await.unwrap();
-    let edited = Observation { spec_hash: [9; 32], ..known.clone() };
+    let edited = Observation {
+        spec_hash: [9; 32],
+        ..known.clone()
+    };
     observe_one(store, edited, at(4)).await;
     let kept = store.response(&key(2)).await.unwrap().unwrap();
     assert_eq!(kept.observation, known);
-    assert_eq!(kept.progress.intent, Some(intent()), "the intent comes back whole");
+    assert_eq!(
+        kept.progress.intent,
+        Some(intent()),
+        "the intent comes back whole"
+    );
 }
 
 async fn attempts_are_numbered_and_interrupted_ones_are_closed(store: &dyn Store) {
@@ -110,8 +183,10 @@ async fn attempts_are_numbered_and_interrupted_ones_are_closed(store: &dyn Store
         error: Some(error.clone()),
         requests: 3,
     };
-    let transition: Transition =
-        Box::new(move |_| SideRecords { attempt: Some(ended), audit: Vec::new() });
+    let transition: Transition = Box::new(move |_| SideRecords {
+        attempt: Some(ended),
+        audit: Vec::new(),
+    });
     store.transition(&key(2), transition).await.unwrap();
     let attempts = store.attempts(&key(2)).await.unwrap();
     let interrupted = AttemptRecord {
@@ -130,8 +205,14 @@ async fn attempts_are_numbered_and_interrupted_ones_are_closed(store: &dyn Store
     };
     assert_eq!(attempts, [interrupted, failed]);
     let history = store.history(&key(2), 10).await.unwrap();
-    assert_eq!(history.iter().map(|event| event.at).collect::<Vec<_>>(), [at(3), at(5)]);
-    let nobody = store.transition(&key(99), Box::new(|_| SideRecords::default())).await.unwrap();
+    assert_eq!(
+        history.iter().map(|event| event.at).collect::<Vec<_>>(),
+        [at(3), at(5)]
+    );
+    let nobody = store
+        .transition(&key(99), Box::new(|_| SideRecords::default()))
+        .await
+        .unwrap();
     assert_eq!(nobody, None);
 }
 
@@ -139,7 +220,9 @@ async fn statuses_are_unacknowledged_until_the_cluster_has_them(store: &dyn Stor
     let cluster = key(1).cluster;
     let waiting = || async {
         let page = store.unacknowledged(&cluster, None, 10).await.unwrap();
-        page.into_iter().map(|summary| (summary.key.uid, summary.progress.revision.0)).collect::<Vec<_>>()
+        page.into_iter()
+            .map(|summary| (summary.key.uid, summary.progress.revision.0))
+            .collect::<Vec<_>>()
     };
     assert_eq!(waiting().await, [(key(1).uid, 1), (key(2).uid, 3)]);
     let ack = |number, revision, refusal: Option<&str>| Acknowledgement {
@@ -147,16 +230,41 @@ async fn statuses_are_unacknowledged_until_the_cluster_has_them(store: &dyn Stor
         revision: Revision(revision),
         refusal: refusal.map(str::to_owned),
     };
-    store.acknowledge(&cluster, vec![ack(1, 1, None), ack(2, 2, None)], at(7)).await.unwrap();
-    assert_eq!(waiting().await, [(key(2).uid, 3)], "revision 2 of 3 is not enough");
-    store.acknowledge(&cluster, vec![ack(2, 3, Some("forbidden"))], at(8)).await.unwrap();
+    store
+        .acknowledge(&cluster, vec![ack(1, 1, None), ack(2, 2, None)], at(7))
+        .await
+        .unwrap();
+    assert_eq!(
+        waiting().await,
+        [(key(2).uid, 3)],
+        "revision 2 of 3 is not enough"
+    );
+    store
+        .acknowledge(&cluster, vec![ack(2, 3, Some("forbidden"))], at(8))
+        .await
+        .unwrap();
     assert_eq!(waiting().await, []);
-    store.acknowledge(&cluster, vec![ack(2, 1, None), ack(1, 99, None)], at(9)).await.unwrap();
-    assert_eq!(waiting().await, [], "an older acknowledgement changes nothing");
+    store
+        .acknowledge(&cluster, vec![ack(2, 1, None), ack(1, 99, None)], at(9))
+        .await
+        .unwrap();
+    assert_eq!(
+        waiting().await,
+        [],
+        "an older acknowledgement changes nothing"
+    );
     begin(store, &key(1), at(10)).await.unwrap();
-    assert_eq!(waiting().await, [(key(1).uid, 2)], "nobody can acknowledge the future");
+    assert_eq!(
+        waiting().await,
+        [(key(1).uid, 2)],
+        "nobody can acknowledge the future"
+    );
     let refusals = store.history(&key(2), 10).await.unwrap();
-    assert!(refusals.iter().any(|event| event.action == "StatusRefused" && event.detail.contains("forbidden")));
+    assert!(
+        refusals
+            .iter()
+            .any(|event| event.action == "StatusRefused" && event.detail.contains("forbidden"))
+    );
 }
 
 async fn a_deleted_response_is_wanted_again_when_it_is_seen(store: &dyn Store) {
@@ -167,11 +275,25 @@ async fn a_deleted_response_is_wanted_again_when_it_is_seen(store: &dyn Store) {
         SideRecords::default()
     });
     store.transition(&key(3), delete).await.unwrap();
-    let uids = |list: Vec<(ResponseUid, Timestamp)>| list.into_iter().map(|(uid, _)| uid).collect::<Vec<_>>();
+    let uids = |list: Vec<(ResponseUid, Timestamp)>| {
+        list.into_iter().map(|(uid, _)| uid).collect::<Vec<_>>()
+    };
     assert!(!uids(store.unfinished_of(&key(3).cluster).await.unwrap()).contains(&key(3).uid));
     let again = observe_one(store, seen, at(12)).await;
-    let Observed::Stored { response, changed: true } = &again else { panic!("{again:?}") };
-    assert_eq!((response.progress.deleted, &response.progress.cancel_requested), (false, &None));
+    let Observed::Stored {
+        response,
+        changed: true,
+    } = &again
+    else {
+        panic!("{again:?}")
+    };
+    assert_eq!(
+        (
+            response.progress.deleted,
+            &response.progress.cancel_requested
+        ),
+        (false, &None)
+    );
     assert!(uids(store.unfinished_of(&key(3).cluster).await.unwrap()).contains(&key(3).uid));
 }
 
@@ -180,7 +302,10 @@ async fn lists_are_paged_newest_first(store: &dyn Store) {
         let seen = observation(key_in("prod-us", number), event_response(json!({})));
         observe_one(store, seen, at(20 + i64::from(number % 3))).await;
     }
-    let filter = ResponseFilter { cluster: Some("prod-us".parse().unwrap()), phases: vec![Phase::Pending] };
+    let filter = ResponseFilter {
+        cluster: Some("prod-us".parse().unwrap()),
+        phases: vec![Phase::Pending],
+    };
     let (mut before, mut listed) = (None, Vec::new());
     loop {
         let page = store.responses(&filter, before.clone(), 2).await.unwrap();
@@ -189,10 +314,20 @@ async fn lists_are_paged_newest_first(store: &dyn Store) {
         listed.extend(page);
     }
     assert_eq!(listed.len(), 5);
-    assert!(listed.windows(2).all(|pair| pair[0].observed_at >= pair[1].observed_at));
-    let all = store.responses(&ResponseFilter::default(), None, 100).await.unwrap();
+    assert!(
+        listed
+            .windows(2)
+            .all(|pair| pair[0].observed_at >= pair[1].observed_at)
+    );
+    let all = store
+        .responses(&ResponseFilter::default(), None, 100)
+        .await
+        .unwrap();
     let routed = all.iter().find(|summary| summary.key == key(2)).unwrap();
-    assert_eq!(routed.routed.as_ref().map(|to| &*to.repository), Some("ninsun-labs/ugallu-gitops"));
+    assert_eq!(
+        routed.routed.as_ref().map(|to| &*to.repository),
+        Some("ninsun-labs/ugallu-gitops")
+    );
 
     let (mut after, mut unfinished) = (None, Vec::new());
     loop {
@@ -210,14 +345,25 @@ async fn many_writers_share_commits_and_lose_nothing(store: Arc<dyn Store>) {
             let store = Arc::clone(&store);
             tokio::spawn(async move {
                 let key = key_in("storm", number);
-                observe_one(store.as_ref(), observation(key.clone(), event_response(json!({}))), at(30)).await;
+                observe_one(
+                    store.as_ref(),
+                    observation(key.clone(), event_response(json!({}))),
+                    at(30),
+                )
+                .await;
                 begin(store.as_ref(), &key, at(31)).await.unwrap();
             })
         })
         .collect();
     for writer in writers {
-        tokio::time::timeout(Duration::from_mins(1), writer).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_mins(1), writer)
+            .await
+            .unwrap()
+            .unwrap();
     }
-    let stored = store.unfinished_of(&"storm".parse().unwrap()).await.unwrap();
+    let stored = store
+        .unfinished_of(&"storm".parse().unwrap())
+        .await
+        .unwrap();
     assert_eq!(stored.len(), 300);
 }

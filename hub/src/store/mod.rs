@@ -35,7 +35,9 @@ pub enum StoreError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A row holds what this version cannot read.
-    #[error("the store holds an unreadable {what}: {detail}; was the file written by a newer nabu-hub?")]
+    #[error(
+        "the store holds an unreadable {what}: {detail}; was the file written by a newer nabu-hub?"
+    )]
     Corrupt {
         /// The row, by table and key.
         what: String,
@@ -122,9 +124,14 @@ impl AttemptResult {
 
     /// Reads [`AttemptResult::as_str`].
     pub fn parse(word: &str) -> Option<Self> {
-        [Self::Succeeded, Self::Failed, Self::Interrupted, Self::Waited]
-            .into_iter()
-            .find(|result| result.as_str() == word)
+        [
+            Self::Succeeded,
+            Self::Failed,
+            Self::Interrupted,
+            Self::Waited,
+        ]
+        .into_iter()
+        .find(|result| result.as_str() == word)
     }
 }
 
@@ -271,46 +278,81 @@ pub struct ResponseFilter {
 #[async_trait]
 pub trait Store: Send + Sync {
     /// Registers the cluster at its first session, checks its binding, and opens a session with the next epoch.
-    async fn open_session(&self, facts: SessionFacts, now: Timestamp) -> Result<Registration, StoreError>;
+    async fn open_session(
+        &self,
+        facts: SessionFacts,
+        now: Timestamp,
+    ) -> Result<Registration, StoreError>;
 
     /// Notes that the agent was heard from.
     async fn touch_cluster(&self, cluster: &ClusterId, now: Timestamp) -> Result<(), StoreError>;
 
     /// Stores observations of one cluster; one answer each, in order. A new record starts `Pending` at revision 1.
     /// A record with an intent or in a terminal phase keeps the observation that it was decided on.
-    async fn observe(&self, observations: Vec<Observation>, now: Timestamp) -> Result<Vec<Observed>, StoreError>;
+    async fn observe(
+        &self,
+        observations: Vec<Observation>,
+        now: Timestamp,
+    ) -> Result<Vec<Observed>, StoreError>;
 
     /// Runs a transition on the newest progress of a response; gives the progress after it, `None` if there is no
     /// such response.
-    async fn transition(&self, key: &ResponseKey, transition: Transition) -> Result<Option<Progress>, StoreError>;
+    async fn transition(
+        &self,
+        key: &ResponseKey,
+        transition: Transition,
+    ) -> Result<Option<Progress>, StoreError>;
 
     /// Notes what a cluster's API server did with statuses. Revisions older than the noted one change nothing.
-    async fn acknowledge(&self, cluster: &ClusterId, acks: Vec<Acknowledgement>, now: Timestamp)
-    -> Result<(), StoreError>;
+    async fn acknowledge(
+        &self,
+        cluster: &ClusterId,
+        acks: Vec<Acknowledgement>,
+        now: Timestamp,
+    ) -> Result<(), StoreError>;
 
     /// The unfinished responses of a cluster (not terminal and not yet marked deleted), with the time when each was first stored.
-    async fn unfinished_of(&self, cluster: &ClusterId) -> Result<Vec<(ResponseUid, Timestamp)>, StoreError>;
+    async fn unfinished_of(
+        &self,
+        cluster: &ClusterId,
+    ) -> Result<Vec<(ResponseUid, Timestamp)>, StoreError>;
 
     /// One response with its objects.
     async fn response(&self, key: &ResponseKey) -> Result<Option<Response>, StoreError>;
 
     /// Keys of all unfinished responses, a page after `after` in key order: where work goes on after a restart.
-    async fn unfinished(&self, after: Option<&ResponseKey>, limit: u32) -> Result<Vec<ResponseKey>, StoreError>;
+    async fn unfinished(
+        &self,
+        after: Option<&ResponseKey>,
+        limit: u32,
+    ) -> Result<Vec<ResponseKey>, StoreError>;
 
     /// Responses of a cluster whose revision is ahead of the acknowledged one and that are not deleted, a page after
     /// `after` in UID order.
-    async fn unacknowledged(&self, cluster: &ClusterId, after: Option<&ResponseUid>, limit: u32)
-    -> Result<Vec<ResponseSummary>, StoreError>;
+    async fn unacknowledged(
+        &self,
+        cluster: &ClusterId,
+        after: Option<&ResponseUid>,
+        limit: u32,
+    ) -> Result<Vec<ResponseSummary>, StoreError>;
 
     /// All clusters, by id.
     async fn clusters(&self) -> Result<Vec<ClusterRecord>, StoreError>;
 
     /// Responses, newest first; a page after the one that `before` (its observation time and key) names.
-    async fn responses(&self, filter: &ResponseFilter, before: Option<(Timestamp, ResponseKey)>, limit: u32)
-    -> Result<Vec<ResponseSummary>, StoreError>;
+    async fn responses(
+        &self,
+        filter: &ResponseFilter,
+        before: Option<(Timestamp, ResponseKey)>,
+        limit: u32,
+    ) -> Result<Vec<ResponseSummary>, StoreError>;
 
     /// The newest response of a cluster with this `metadata.name`.
-    async fn response_by_name(&self, cluster: &ClusterId, name: &str) -> Result<Option<ResponseKey>, StoreError>;
+    async fn response_by_name(
+        &self,
+        cluster: &ClusterId,
+        name: &str,
+    ) -> Result<Option<ResponseKey>, StoreError>;
 
     /// The attempts of a response, oldest first.
     async fn attempts(&self, key: &ResponseKey) -> Result<Vec<AttemptRecord>, StoreError>;
@@ -319,7 +361,8 @@ pub trait Store: Send + Sync {
     async fn history(&self, key: &ResponseKey, limit: u32) -> Result<Vec<AuditEvent>, StoreError>;
 
     /// Appends a line to the audit log that is about no single response, or about one that is refused.
-    async fn audit(&self, cluster: Option<&ClusterId>, event: AuditEvent) -> Result<(), StoreError>;
+    async fn audit(&self, cluster: Option<&ClusterId>, event: AuditEvent)
+    -> Result<(), StoreError>;
 
     /// Ends the writer after everything that was asked before is committed.
     async fn close(&self);

@@ -9,12 +9,25 @@ pub(super) fn repository(path: &str, text: &str, kind: ProviderKind, problems: &
     let good = |segment: &&str| {
         !segment.is_empty()
             && !matches!(*segment, "." | "..")
-            && segment.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+            && segment
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
     };
-    let count = if kind == ProviderKind::GitlabToken { segments.len() >= 2 } else { segments.len() == 2 };
+    let count = if kind == ProviderKind::GitlabToken {
+        segments.len() >= 2
+    } else {
+        segments.len() == 2
+    };
     if !count || !segments.iter().all(good) {
-        let form = if kind == ProviderKind::GitlabToken { "group/name or group/sub-group/name" } else { "owner/name" };
-        problems.push(Problem::new(path, format!("{text:?} is no repository; write {form}")));
+        let form = if kind == ProviderKind::GitlabToken {
+            "group/name or group/sub-group/name"
+        } else {
+            "owner/name"
+        };
+        problems.push(Problem::new(
+            path,
+            format!("{text:?} is no repository; write {form}"),
+        ));
     }
 }
 
@@ -27,7 +40,10 @@ pub(super) fn base_url(
 ) -> Option<String> {
     let Some(text) = text.filter(|text| !text.is_empty()) else {
         if kind == ProviderKind::ForgejoToken {
-            problems.push(Problem::new(path, "is missing; name the Forgejo or Gitea server, for example https://git.example.org"));
+            problems.push(Problem::new(
+                path,
+                "is missing; name the Forgejo or Gitea server, for example https://git.example.org",
+            ));
         }
         return None;
     };
@@ -55,7 +71,10 @@ pub(super) fn branch(path: &str, name: &str, problems: &mut Vec<Problem>) {
 pub(super) fn one_line_names(path: &str, names: &[String], problems: &mut Vec<Problem>) {
     for (index, name) in names.iter().enumerate() {
         if name.trim().is_empty() || name.chars().any(char::is_control) || name.len() > 255 {
-            problems.push(Problem::new(format!("{path}[{index}]"), "is empty, too long, or holds a line break"));
+            problems.push(Problem::new(
+                format!("{path}[{index}]"),
+                "is empty, too long, or holds a line break",
+            ));
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use nabu_common::crd::{
-    AuthMode, ConflictBehavior, GitOpsResponderConfigSpec, MatchSpec, ProviderSpec, ProviderType, RepoSpec,
+    AuthMode, ConflictBehavior, GitOpsResponderConfigSpec, MatchSpec, ProviderSpec, ProviderType,
+    RepoSpec,
 };
 
 use super::fields::{base_url, branch, one_line_names, repository};
@@ -21,7 +22,11 @@ pub(super) fn compile(
     problems: &mut Vec<Problem>,
 ) -> Vec<Problem> {
     let mut unsupported = not_served(spec);
-    let form = Form { scope, spec, providers: providers(spec, problems) };
+    let form = Form {
+        scope,
+        spec,
+        providers: providers(spec, problems),
+    };
     for (index, rule) in spec.routing.iter().enumerate() {
         let matches = MatchSpec {
             labels: rule.match_labels.clone(),
@@ -30,11 +35,25 @@ pub(super) fn compile(
         };
         let path = format!("spec.routing[{index}].repo");
         let name = format!("routing-{index}");
-        routes.extend(form.route(&path, &name, &matches, &rule.repo, problems, &mut unsupported));
+        routes.extend(form.route(
+            &path,
+            &name,
+            &matches,
+            &rule.repo,
+            problems,
+            &mut unsupported,
+        ));
     }
     if let Some(repo) = &spec.default_repo {
         let everything = MatchSpec::default();
-        routes.extend(form.route("spec.defaultRepo", "default-repo", &everything, repo, problems, &mut unsupported));
+        routes.extend(form.route(
+            "spec.defaultRepo",
+            "default-repo",
+            &everything,
+            repo,
+            problems,
+            &mut unsupported,
+        ));
     }
     unsupported
 }
@@ -45,15 +64,35 @@ fn not_served(spec: &GitOpsResponderConfigSpec) -> Vec<Problem> {
     match spec.conflict_behavior {
         None | Some(ConflictBehavior::Abort) => {}
         Some(ConflictBehavior::Force) => {
-            note("spec.conflictBehavior", "force is not served: nobody's work is overwritten; taken as abort");
+            note(
+                "spec.conflictBehavior",
+                "force is not served: nobody's work is overwritten; taken as abort",
+            );
         }
-        Some(ConflictBehavior::Merge) => note("spec.conflictBehavior", "merge is not served; taken as abort"),
+        Some(ConflictBehavior::Merge) => note(
+            "spec.conflictBehavior",
+            "merge is not served; taken as abort",
+        ),
     }
-    if spec.branch_strategy.as_ref().is_some_and(|strategy| strategy.delete_after_merge) {
-        note("spec.branchStrategy.deleteAfterMerge", "is not served; let the forge delete merged branches");
+    if spec
+        .branch_strategy
+        .as_ref()
+        .is_some_and(|strategy| strategy.delete_after_merge)
+    {
+        note(
+            "spec.branchStrategy.deleteAfterMerge",
+            "is not served; let the forge delete merged branches",
+        );
     }
-    if spec.bot.as_ref().is_some_and(|bot| bot.ssh_signing_key.is_some()) {
-        note("spec.bot.sshSigningKey", "is not served; commits are signed by the forge, or not at all");
+    if spec
+        .bot
+        .as_ref()
+        .is_some_and(|bot| bot.ssh_signing_key.is_some())
+    {
+        note(
+            "spec.bot.sshSigningKey",
+            "is not served; commits are signed by the forge, or not at all",
+        );
     }
     unsupported
 }
@@ -64,15 +103,27 @@ fn providers<'a>(
 ) -> HashMap<&'a str, (usize, &'a ProviderSpec)> {
     let mut by_name = HashMap::new();
     for (index, provider) in spec.providers.iter().enumerate() {
-        if by_name.insert(provider.name.as_str(), (index, provider)).is_some() {
-            let message = format!("{:?} is the name of an earlier provider; choose another", provider.name);
-            problems.push(Problem::new(format!("spec.providers[{index}].name"), message));
+        if by_name
+            .insert(provider.name.as_str(), (index, provider))
+            .is_some()
+        {
+            let message = format!(
+                "{:?} is the name of an earlier provider; choose another",
+                provider.name
+            );
+            problems.push(Problem::new(
+                format!("spec.providers[{index}].name"),
+                message,
+            ));
         }
     }
     if let Some(name) = &spec.default_provider
         && !by_name.contains_key(name.as_str())
     {
-        problems.push(Problem::new("spec.defaultProvider", format!("{name:?} is no name in spec.providers")));
+        problems.push(Problem::new(
+            "spec.defaultProvider",
+            format!("{name:?} is no name in spec.providers"),
+        ));
     }
     by_name
 }
@@ -99,14 +150,29 @@ impl Form<'_> {
         if let Some(name) = &base_branch {
             branch(&format!("{path}.branch"), name, problems);
         }
-        let naming = self.spec.branch_strategy.as_ref().and_then(|strategy| strategy.naming_template.as_deref());
+        let naming = self
+            .spec
+            .branch_strategy
+            .as_ref()
+            .and_then(|strategy| strategy.naming_template.as_deref());
         let (branch_prefix, branch_template) = split_naming(naming);
-        branch("spec.branchStrategy.namingTemplate", &format!("{branch_prefix}x"), problems);
-        let sources = TemplateSources { branch: branch_template, ..TemplateSources::default() };
+        branch(
+            "spec.branchStrategy.namingTemplate",
+            &format!("{branch_prefix}x"),
+            problems,
+        );
+        let sources = TemplateSources {
+            branch: branch_template,
+            ..TemplateSources::default()
+        };
         let templates = templates("spec.branchStrategy", &sources, problems);
         let look = self.spec.change_defaults.clone().unwrap_or_default();
         one_line_names("spec.changeDefaults.labels", &look.labels, problems);
-        one_line_names("spec.changeDefaults.requireReviewers", &look.require_reviewers, problems);
+        one_line_names(
+            "spec.changeDefaults.requireReviewers",
+            &look.require_reviewers,
+            problems,
+        );
         let paths = PathRules::new(&[], &[]).ok()?;
         if problems.len() > before {
             return None;
@@ -137,7 +203,10 @@ impl Form<'_> {
     ) -> Option<ForgeTarget> {
         let named = Some(repo.provider.as_str()).filter(|name| !name.is_empty());
         let Some(name) = named.or(self.spec.default_provider.as_deref()) else {
-            problems.push(Problem::new(format!("{path}.provider"), "is missing, and there is no spec.defaultProvider"));
+            problems.push(Problem::new(
+                format!("{path}.provider"),
+                "is missing, and there is no spec.defaultProvider",
+            ));
             return None;
         };
         let Some((index, provider)) = self.providers.get(name) else {
@@ -148,18 +217,26 @@ impl Form<'_> {
         let auth = format!("spec.providers[{index}].auth.mode");
         let kind = match (provider.r#type, provider.auth.mode) {
             (_, AuthMode::SshDeployKey) => {
-                let message = format!("ssh-deploy-key is not served (it cannot open pull requests); {path} is left out");
+                let message = format!(
+                    "ssh-deploy-key is not served (it cannot open pull requests); {path} is left out"
+                );
                 unsupported.push(Problem::new(auth, message));
                 return None;
             }
             (ProviderType::Github, AuthMode::GithubApp) => ProviderKind::GithubApp,
             (ProviderType::Github, AuthMode::Pat | AuthMode::AppToken) => ProviderKind::GithubToken,
-            (ProviderType::Gitlab, AuthMode::ProjectAccessToken | AuthMode::Pat | AuthMode::AppToken) => {
-                ProviderKind::GitlabToken
+            (
+                ProviderType::Gitlab,
+                AuthMode::ProjectAccessToken | AuthMode::Pat | AuthMode::AppToken,
+            ) => ProviderKind::GitlabToken,
+            (ProviderType::Forgejo, AuthMode::AppToken | AuthMode::Pat) => {
+                ProviderKind::ForgejoToken
             }
-            (ProviderType::Forgejo, AuthMode::AppToken | AuthMode::Pat) => ProviderKind::ForgejoToken,
             (forge, mode) => {
-                problems.push(Problem::new(auth, format!("{forge:?} has no {mode:?}; use a token of that forge")));
+                problems.push(Problem::new(
+                    auth,
+                    format!("{forge:?} has no {mode:?}; use a token of that forge"),
+                ));
                 return None;
             }
         };
@@ -188,7 +265,11 @@ fn host_url(host: &str, forge: ProviderType) -> Option<String> {
     if host.is_empty() || host == public {
         return None;
     }
-    Some(if host.contains("://") { host.to_owned() } else { format!("https://{host}") })
+    Some(if host.contains("://") {
+        host.to_owned()
+    } else {
+        format!("https://{host}")
+    })
 }
 
 /// The fixed part of a branch name, which becomes the prefix that no response leaves, and the template of the rest.
@@ -198,7 +279,10 @@ fn split_naming(template: Option<&str>) -> (String, Option<String>) {
     };
     let fixed = &template[..template.find("{{").unwrap_or(template.len())];
     match fixed.rfind('/') {
-        Some(at) => (template[..=at].to_owned(), Some(template[at + 1..].to_owned())),
+        Some(at) => (
+            template[..=at].to_owned(),
+            Some(template[at + 1..].to_owned()),
+        ),
         None => (DEFAULT_BRANCH_PREFIX.to_owned(), Some(template.to_owned())),
     }
 }

@@ -22,8 +22,8 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{ConnectOptions as _, SqlitePool};
 
 use super::{
-    Acknowledgement, AttemptRecord, AuditEvent, ClusterRecord, Observed, Registration, ResponseFilter,
-    ResponseSummary, SessionFacts, Store, StoreError, Transition,
+    Acknowledgement, AttemptRecord, AuditEvent, ClusterRecord, Observed, Registration,
+    ResponseFilter, ResponseSummary, SessionFacts, Store, StoreError, Transition,
 };
 use crate::response::{Observation, Progress, Response};
 use writer::Writer;
@@ -82,7 +82,10 @@ impl SqliteStore {
     /// If it cannot be used; the text names the file and the remedy.
     pub async fn open(path: &Path) -> Result<Arc<Self>, OpenError> {
         let lock = lock_file(path)?;
-        let database = |source| OpenError::Database { path: path.to_owned(), source };
+        let database = |source| OpenError::Database {
+            path: path.to_owned(),
+            source,
+        };
         let options = SqliteConnectOptions::new()
             .filename(path)
             .journal_mode(SqliteJournalMode::Wal)
@@ -94,19 +97,35 @@ impl SqliteStore {
         MIGRATIONS
             .run(&mut connection)
             .await
-            .map_err(|source| OpenError::Migration { path: path.to_owned(), source })?;
+            .map_err(|source| OpenError::Migration {
+                path: path.to_owned(),
+                source,
+            })?;
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .connect_lazy_with(options.read_only(true));
-        Ok(Arc::new(Self { writer: Writer::start(connection), readers, _lock: lock }))
+        Ok(Arc::new(Self {
+            writer: Writer::start(connection),
+            readers,
+            _lock: lock,
+        }))
     }
 }
 
 /// Makes the file for its owner only, and takes the lock beside it.
 fn lock_file(path: &Path) -> Result<File, OpenError> {
-    let failed = |source| OpenError::File { path: path.to_owned(), source };
+    let failed = |source| OpenError::File {
+        path: path.to_owned(),
+        source,
+    };
     let open = |path: &Path| {
-        OpenOptions::new().create(true).truncate(false).write(true).read(true).mode(0o600).open(path)
+        OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .read(true)
+            .mode(0o600)
+            .open(path)
     };
     open(path).map_err(failed)?;
     let mut lock_path = path.as_os_str().to_owned();
@@ -126,23 +145,43 @@ fn rounded(at: Timestamp) -> Timestamp {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn open_session(&self, facts: SessionFacts, now: Timestamp) -> Result<Registration, StoreError> {
-        self.writer.submit(move |c| Box::pin(write::open_session(c, facts, now))).await
+    async fn open_session(
+        &self,
+        facts: SessionFacts,
+        now: Timestamp,
+    ) -> Result<Registration, StoreError> {
+        self.writer
+            .submit(move |c| Box::pin(write::open_session(c, facts, now)))
+            .await
     }
 
     async fn touch_cluster(&self, cluster: &ClusterId, now: Timestamp) -> Result<(), StoreError> {
         let cluster = cluster.clone();
-        self.writer.submit(move |c| Box::pin(write::touch_cluster(c, cluster, now))).await
+        self.writer
+            .submit(move |c| Box::pin(write::touch_cluster(c, cluster, now)))
+            .await
     }
 
-    async fn observe(&self, observations: Vec<Observation>, now: Timestamp) -> Result<Vec<Observed>, StoreError> {
+    async fn observe(
+        &self,
+        observations: Vec<Observation>,
+        now: Timestamp,
+    ) -> Result<Vec<Observed>, StoreError> {
         let now = rounded(now);
-        self.writer.submit(move |c| Box::pin(write::observe(c, observations, now))).await
+        self.writer
+            .submit(move |c| Box::pin(write::observe(c, observations, now)))
+            .await
     }
 
-    async fn transition(&self, key: &ResponseKey, transition: Transition) -> Result<Option<Progress>, StoreError> {
+    async fn transition(
+        &self,
+        key: &ResponseKey,
+        transition: Transition,
+    ) -> Result<Option<Progress>, StoreError> {
         let key = key.clone();
-        self.writer.submit(move |c| Box::pin(write::transition(c, key, transition))).await
+        self.writer
+            .submit(move |c| Box::pin(write::transition(c, key, transition)))
+            .await
     }
 
     async fn acknowledge(
@@ -152,10 +191,15 @@ impl Store for SqliteStore {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let cluster = cluster.clone();
-        self.writer.submit(move |c| Box::pin(write::acknowledge(c, cluster, acks, now))).await
+        self.writer
+            .submit(move |c| Box::pin(write::acknowledge(c, cluster, acks, now)))
+            .await
     }
 
-    async fn unfinished_of(&self, cluster: &ClusterId) -> Result<Vec<(ResponseUid, Timestamp)>, StoreError> {
+    async fn unfinished_of(
+        &self,
+        cluster: &ClusterId,
+    ) -> Result<Vec<(ResponseUid, Timestamp)>, StoreError> {
         read::unfinished_of(&self.readers, cluster).await
     }
 
@@ -163,7 +207,11 @@ impl Store for SqliteStore {
         read::response(&self.readers, key).await
     }
 
-    async fn unfinished(&self, after: Option<&ResponseKey>, limit: u32) -> Result<Vec<ResponseKey>, StoreError> {
+    async fn unfinished(
+        &self,
+        after: Option<&ResponseKey>,
+        limit: u32,
+    ) -> Result<Vec<ResponseKey>, StoreError> {
         read::unfinished(&self.readers, after, limit).await
     }
 
@@ -189,7 +237,11 @@ impl Store for SqliteStore {
         read::responses(&self.readers, filter, before, limit).await
     }
 
-    async fn response_by_name(&self, cluster: &ClusterId, name: &str) -> Result<Option<ResponseKey>, StoreError> {
+    async fn response_by_name(
+        &self,
+        cluster: &ClusterId,
+        name: &str,
+    ) -> Result<Option<ResponseKey>, StoreError> {
         read::response_by_name(&self.readers, cluster, name).await
     }
 
@@ -201,9 +253,15 @@ impl Store for SqliteStore {
         read::history(&self.readers, key, limit).await
     }
 
-    async fn audit(&self, cluster: Option<&ClusterId>, event: AuditEvent) -> Result<(), StoreError> {
+    async fn audit(
+        &self,
+        cluster: Option<&ClusterId>,
+        event: AuditEvent,
+    ) -> Result<(), StoreError> {
         let cluster = cluster.cloned();
-        self.writer.submit(move |c| Box::pin(write::audit(c, cluster, event))).await
+        self.writer
+            .submit(move |c| Box::pin(write::audit(c, cluster, event)))
+            .await
     }
 
     async fn close(&self) {
@@ -221,7 +279,9 @@ mod tests {
 
     async fn fresh() -> (tempfile::TempDir, Arc<SqliteStore>) {
         let folder = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(&folder.path().join("nabu.db")).await.unwrap();
+        let store = SqliteStore::open(&folder.path().join("nabu.db"))
+            .await
+            .unwrap();
         (folder, store)
     }
 
@@ -237,15 +297,23 @@ mod tests {
         conformance::write_something(store.as_ref()).await;
         store.close().await;
         drop(store);
-        let store = SqliteStore::open(&folder.path().join("nabu.db")).await.unwrap();
+        let store = SqliteStore::open(&folder.path().join("nabu.db"))
+            .await
+            .unwrap();
         conformance::assert_something(store.as_ref()).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_second_process_is_refused_and_told_why() {
         let (folder, _store) = fresh().await;
-        let error = SqliteStore::open(&folder.path().join("nabu.db")).await.err().unwrap();
-        assert!(error.to_string().contains("in use by another nabu-hub"), "{error}");
+        let error = SqliteStore::open(&folder.path().join("nabu.db"))
+            .await
+            .err()
+            .unwrap();
+        assert!(
+            error.to_string().contains("in use by another nabu-hub"),
+            "{error}"
+        );
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -254,7 +322,12 @@ mod tests {
         conformance::write_something(store.as_ref()).await;
         for entry in std::fs::read_dir(folder.path()).unwrap() {
             let entry = entry.unwrap();
-            assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o077, 0, "{:?}", entry.path());
+            assert_eq!(
+                entry.metadata().unwrap().permissions().mode() & 0o077,
+                0,
+                "{:?}",
+                entry.path()
+            );
         }
     }
 
@@ -262,7 +335,11 @@ mod tests {
     async fn a_file_that_is_no_database_is_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("nabu.db");
-        std::fs::write(&path, "this is no database, and long enough to be seen as one ".repeat(40)).unwrap();
+        std::fs::write(
+            &path,
+            "this is no database, and long enough to be seen as one ".repeat(40),
+        )
+        .unwrap();
         let error = SqliteStore::open(&path).await.err().unwrap();
         assert!(error.to_string().contains("nabu.db"), "{error}");
     }

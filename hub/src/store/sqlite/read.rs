@@ -8,12 +8,14 @@ use sqlx::sqlite::{Sqlite, SqliteRow};
 use sqlx::{QueryBuilder, SqlitePool};
 
 use super::rows::{
-    cluster_id, column, corrupt, from_json, key, observation, optional_time, progress, routed, time, unsigned,
+    cluster_id, column, corrupt, from_json, key, observation, optional_time, progress, routed,
+    time, unsigned,
 };
 use super::writer::OrFailed as _;
 use crate::response::Response;
 use crate::store::{
-    AttemptRecord, AttemptResult, AuditEvent, ClusterRecord, ResponseFilter, ResponseSummary, SessionFacts, StoreError,
+    AttemptRecord, AttemptResult, AuditEvent, ClusterRecord, ResponseFilter, ResponseSummary,
+    SessionFacts, StoreError,
 };
 
 pub(super) async fn unfinished_of(
@@ -28,10 +30,15 @@ pub(super) async fn unfinished_of(
     .fetch_all(pool)
     .await
     .or_failed("read unfinished responses")?;
-    rows.iter().map(|row| Ok((key(row)?.uid, time(row, "observed_at")?))).collect()
+    rows.iter()
+        .map(|row| Ok((key(row)?.uid, time(row, "observed_at")?)))
+        .collect()
 }
 
-pub(super) async fn response(pool: &SqlitePool, wanted: &ResponseKey) -> Result<Option<Response>, StoreError> {
+pub(super) async fn response(
+    pool: &SqlitePool,
+    wanted: &ResponseKey,
+) -> Result<Option<Response>, StoreError> {
     let row = sqlx::query(
         "SELECT r.*, o.content, i.intent FROM responses r
         JOIN response_objects o ON o.response = r.id LEFT JOIN intents i ON i.response = r.id
@@ -123,7 +130,10 @@ fn cluster(row: &SqliteRow) -> Result<ClusterRecord, StoreError> {
             kube_system_uid: column(row, "kube_system_uid")?,
             kubernetes_version: column(row, "kubernetes_version")?,
             agent_version: column(row, "agent_version")?,
-            responder_names: from_json("clusters.responder_names", column(row, "responder_names")?)?,
+            responder_names: from_json(
+                "clusters.responder_names",
+                column(row, "responder_names")?,
+            )?,
         },
         registered_at: time(row, "registered_at")?,
         last_seen_at: time(row, "last_seen_at")?,
@@ -156,12 +166,23 @@ pub(super) async fn responses(
         query.push(")");
     }
     if let Some((at, key)) = before {
-        query.push(" AND (r.observed_at, r.cluster, r.uid) < (").push_bind(at.as_microsecond());
+        query
+            .push(" AND (r.observed_at, r.cluster, r.uid) < (")
+            .push_bind(at.as_microsecond());
         query.push(", ").push_bind(key.cluster.as_str().to_owned());
-        query.push(", ").push_bind(key.uid.as_str().to_owned()).push(")");
+        query
+            .push(", ")
+            .push_bind(key.uid.as_str().to_owned())
+            .push(")");
     }
-    query.push(" ORDER BY r.observed_at DESC, r.cluster DESC, r.uid DESC LIMIT ").push_bind(limit);
-    let rows = query.build().fetch_all(pool).await.or_failed("list responses")?;
+    query
+        .push(" ORDER BY r.observed_at DESC, r.cluster DESC, r.uid DESC LIMIT ")
+        .push_bind(limit);
+    let rows = query
+        .build()
+        .fetch_all(pool)
+        .await
+        .or_failed("list responses")?;
     rows.iter().map(summary).collect()
 }
 
@@ -181,7 +202,10 @@ pub(super) async fn response_by_name(
     row.as_ref().map(key).transpose()
 }
 
-pub(super) async fn attempts(pool: &SqlitePool, key: &ResponseKey) -> Result<Vec<AttemptRecord>, StoreError> {
+pub(super) async fn attempts(
+    pool: &SqlitePool,
+    key: &ResponseKey,
+) -> Result<Vec<AttemptRecord>, StoreError> {
     let rows = sqlx::query(
         "SELECT a.* FROM attempts a JOIN responses r ON r.id = a.response
         WHERE r.cluster = ?1 AND r.uid = ?2 ORDER BY a.number",
@@ -195,9 +219,13 @@ pub(super) async fn attempts(pool: &SqlitePool, key: &ResponseKey) -> Result<Vec
 }
 
 fn attempt(row: &SqliteRow) -> Result<AttemptRecord, StoreError> {
-    let ended = match (optional_time(row, "ended_at")?, column::<Option<&str>>(row, "result")?) {
+    let ended = match (
+        optional_time(row, "ended_at")?,
+        column::<Option<&str>>(row, "result")?,
+    ) {
         (Some(at), Some(word)) => {
-            let result = AttemptResult::parse(word).ok_or_else(|| corrupt("attempts.result", &word))?;
+            let result =
+                AttemptResult::parse(word).ok_or_else(|| corrupt("attempts.result", &word))?;
             Some((at, result))
         }
         _ => None,
@@ -207,7 +235,9 @@ fn attempt(row: &SqliteRow) -> Result<AttemptRecord, StoreError> {
         number: column(row, "number")?,
         started_at: time(row, "started_at")?,
         ended,
-        error: error.map(|text| from_json("attempts.error", text)).transpose()?,
+        error: error
+            .map(|text| from_json("attempts.error", text))
+            .transpose()?,
         requests: column(row, "requests")?,
     })
 }

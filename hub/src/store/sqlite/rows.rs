@@ -12,13 +12,18 @@ use crate::response::{Content, Observation, Progress, SecurityEventAbsence};
 use crate::store::{RoutedTo, StoreError};
 
 pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
-    StoreError::Database { action, source: Box::new(source) }
+    StoreError::Database {
+        action,
+        source: Box::new(source),
+    }
 }
 
 /// The text of a value; only a value that JSON cannot hold fails, and none of ours is one.
 pub(super) fn to_json<T: Serialize>(value: &T) -> Result<String, StoreError> {
-    serde_json::to_string(value)
-        .map_err(|source| StoreError::Database { action: "write a value as JSON", source: Box::new(source) })
+    serde_json::to_string(value).map_err(|source| StoreError::Database {
+        action: "write a value as JSON",
+        source: Box::new(source),
+    })
 }
 
 pub(super) fn from_json<T: DeserializeOwned>(what: &str, text: &str) -> Result<T, StoreError> {
@@ -26,21 +31,28 @@ pub(super) fn from_json<T: DeserializeOwned>(what: &str, text: &str) -> Result<T
 }
 
 pub(super) fn corrupt(what: &str, error: &dyn std::fmt::Display) -> StoreError {
-    StoreError::Corrupt { what: what.to_owned(), detail: error.to_string() }
+    StoreError::Corrupt {
+        what: what.to_owned(),
+        detail: error.to_string(),
+    }
 }
 
 pub(super) fn column<'r, T>(row: &'r SqliteRow, name: &'static str) -> Result<T, StoreError>
 where
     T: sqlx::Decode<'r, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite>,
 {
-    row.try_get(name).map_err(|error| corrupt(&format!("column {name}"), &error))
+    row.try_get(name)
+        .map_err(|error| corrupt(&format!("column {name}"), &error))
 }
 
 pub(super) fn time(row: &SqliteRow, name: &'static str) -> Result<Timestamp, StoreError> {
     micros(column(row, name)?)
 }
 
-pub(super) fn optional_time(row: &SqliteRow, name: &'static str) -> Result<Option<Timestamp>, StoreError> {
+pub(super) fn optional_time(
+    row: &SqliteRow,
+    name: &'static str,
+) -> Result<Option<Timestamp>, StoreError> {
     column::<Option<i64>>(row, name)?.map(micros).transpose()
 }
 
@@ -83,11 +95,14 @@ pub(super) fn progress(row: &SqliteRow) -> Result<Progress, StoreError> {
 
 /// Where a row's change goes, from the columns of its intent.
 pub(super) fn routed(row: &SqliteRow) -> Result<Option<RoutedTo>, StoreError> {
-    let Some(route) = column::<Option<String>>(row, "route")? else { return Ok(None) };
+    let Some(route) = column::<Option<String>>(row, "route")? else {
+        return Ok(None);
+    };
     let provider = Value::String(column(row, "provider")?);
     Ok(Some(RoutedTo {
         route,
-        provider: serde_json::from_value(provider).map_err(|error| corrupt("intents.provider", &error))?,
+        provider: serde_json::from_value(provider)
+            .map_err(|error| corrupt("intents.provider", &error))?,
         repository: column(row, "repository")?,
     }))
 }
@@ -112,12 +127,19 @@ enum StoredContent {
 
 pub(super) fn content_to_json(content: &Content) -> Result<String, StoreError> {
     let stored = match content.clone() {
-        Content::Objects { event_response, security_event } => {
+        Content::Objects {
+            event_response,
+            security_event,
+        } => {
             let (security_event, absence) = match security_event {
                 Ok(object) => (Some(object), None),
                 Err(absence) => (None, Some(absence)),
             };
-            StoredContent::Objects { event_response, security_event, absence }
+            StoredContent::Objects {
+                event_response,
+                security_event,
+                absence,
+            }
         }
         Content::Unserveable { reason, message } => StoredContent::Unserveable { reason, message },
     };
@@ -126,7 +148,11 @@ pub(super) fn content_to_json(content: &Content) -> Result<String, StoreError> {
 
 fn content_from_json(text: &str) -> Result<Content, StoreError> {
     Ok(match from_json("response_objects.content", text)? {
-        StoredContent::Objects { event_response, security_event, absence } => Content::Objects {
+        StoredContent::Objects {
+            event_response,
+            security_event,
+            absence,
+        } => Content::Objects {
             event_response,
             security_event: security_event.ok_or(absence.unwrap_or(SecurityEventAbsence::NotFound)),
         },
@@ -141,7 +167,9 @@ pub(super) fn observation(row: &SqliteRow) -> Result<Observation, StoreError> {
         name: column(row, "name")?,
         generation: column(row, "generation")?,
         responder: column(row, "responder")?,
-        spec_hash: hash.try_into().map_err(|error| corrupt("responses.spec_hash", &error))?,
+        spec_hash: hash
+            .try_into()
+            .map_err(|error| corrupt("responses.spec_hash", &error))?,
         content: content_from_json(column(row, "content")?)?,
     })
 }

@@ -6,13 +6,15 @@ use jiff::Timestamp;
 use nabu_common::ids::{ClusterId, ResponseKey};
 use sqlx::SqliteConnection;
 
-use super::rows::{column, content_to_json, observation, progress, signed, time, to_json, unsigned};
+use super::rows::{
+    column, content_to_json, observation, progress, signed, time, to_json, unsigned,
+};
 use super::writer::OrFailed as _;
 use crate::plan::progress as transitions;
 use crate::response::{Observation, Progress, Response};
 use crate::store::{
-    Acknowledgement, AttemptChange, AttemptResult, AuditEvent, Observed, Registration, RoutedTo, SessionFacts,
-    StoreError, Transition,
+    Acknowledgement, AttemptChange, AttemptResult, AuditEvent, Observed, Registration, RoutedTo,
+    SessionFacts, StoreError, Transition,
 };
 
 pub(super) async fn open_session(
@@ -41,14 +43,18 @@ pub(super) async fn open_session(
     .await
     .or_failed("open a session")?;
     if let Some(row) = opened {
-        return Ok(Registration::Opened { epoch: unsigned(column(&row, "epoch")?) });
+        return Ok(Registration::Opened {
+            epoch: unsigned(column(&row, "epoch")?),
+        });
     }
     let row = sqlx::query("SELECT kube_system_uid FROM clusters WHERE cluster = ?1")
         .bind(facts.cluster.as_str())
         .fetch_one(connection)
         .await
         .or_failed("read a cluster")?;
-    Ok(Registration::BoundElsewhere { kube_system_uid: column(&row, "kube_system_uid")? })
+    Ok(Registration::BoundElsewhere {
+        kube_system_uid: column(&row, "kube_system_uid")?,
+    })
 }
 
 pub(super) async fn touch_cluster(
@@ -102,15 +108,24 @@ async fn observe_one(
     .fetch_optional(&mut *connection)
     .await
     .or_failed("store an EventResponse")?;
-    let Some(row) = inserted else { return observe_known(connection, observation, now).await };
+    let Some(row) = inserted else {
+        return observe_known(connection, observation, now).await;
+    };
     sqlx::query("INSERT INTO response_objects (response, content) VALUES (?1, ?2)")
         .bind(column::<i64>(&row, "id")?)
         .bind(content_to_json(&observation.content)?)
         .execute(connection)
         .await
         .or_failed("store the objects of an EventResponse")?;
-    let response = Arc::new(Response { observation, observed_at: now, progress });
-    Ok(Observed::Stored { response, changed: true })
+    let response = Arc::new(Response {
+        observation,
+        observed_at: now,
+        progress,
+    });
+    Ok(Observed::Stored {
+        response,
+        changed: true,
+    })
 }
 
 async fn observe_known(
@@ -146,7 +161,14 @@ async fn observe_known(
     }
     let observation = if news { seen } else { known };
     let changed = news || after != before;
-    Ok(Observed::Stored { response: Arc::new(Response { observation, observed_at, progress: after }), changed })
+    Ok(Observed::Stored {
+        response: Arc::new(Response {
+            observation,
+            observed_at,
+            progress: after,
+        }),
+        changed,
+    })
 }
 
 async fn replace_observation(
@@ -154,14 +176,16 @@ async fn replace_observation(
     id: i64,
     seen: &Observation,
 ) -> Result<(), StoreError> {
-    sqlx::query("UPDATE responses SET generation = ?2, responder = ?3, spec_hash = ?4 WHERE id = ?1")
-        .bind(id)
-        .bind(seen.generation)
-        .bind(&seen.responder)
-        .bind(&seen.spec_hash[..])
-        .execute(&mut *connection)
-        .await
-        .or_failed("store an EventResponse")?;
+    sqlx::query(
+        "UPDATE responses SET generation = ?2, responder = ?3, spec_hash = ?4 WHERE id = ?1",
+    )
+    .bind(id)
+    .bind(seen.generation)
+    .bind(&seen.responder)
+    .bind(&seen.spec_hash[..])
+    .execute(&mut *connection)
+    .await
+    .or_failed("store an EventResponse")?;
     sqlx::query("UPDATE response_objects SET content = ?2 WHERE response = ?1")
         .bind(id)
         .bind(content_to_json(&seen.content)?)
@@ -171,16 +195,22 @@ async fn replace_observation(
     Ok(())
 }
 
-async fn update_progress(connection: &mut SqliteConnection, id: i64, progress: &Progress) -> Result<(), StoreError> {
-    sqlx::query("UPDATE responses SET phase = ?2, revision = ?3, deleted = ?4, progress = ?5 WHERE id = ?1")
-        .bind(id)
-        .bind(progress.phase.as_str())
-        .bind(signed(progress.revision.0))
-        .bind(progress.deleted)
-        .bind(to_json(progress)?)
-        .execute(connection)
-        .await
-        .or_failed("store the progress of a response")?;
+async fn update_progress(
+    connection: &mut SqliteConnection,
+    id: i64,
+    progress: &Progress,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE responses SET phase = ?2, revision = ?3, deleted = ?4, progress = ?5 WHERE id = ?1",
+    )
+    .bind(id)
+    .bind(progress.phase.as_str())
+    .bind(signed(progress.revision.0))
+    .bind(progress.deleted)
+    .bind(to_json(progress)?)
+    .execute(connection)
+    .await
+    .or_failed("store the progress of a response")?;
     Ok(())
 }
 
@@ -222,7 +252,13 @@ pub(super) async fn transition(
         change_attempt(connection, id, change).await?;
     }
     for event in side.audit {
-        append(connection, Some(key.cluster.as_str()), Some(key.uid.as_str()), event).await?;
+        append(
+            connection,
+            Some(key.cluster.as_str()),
+            Some(key.uid.as_str()),
+            event,
+        )
+        .await?;
     }
     Ok(Some(after))
 }
@@ -246,7 +282,12 @@ async fn change_attempt(
             .or_failed("begin an attempt")?;
             Ok(())
         }
-        AttemptChange::Ended { at, result, error, requests } => {
+        AttemptChange::Ended {
+            at,
+            result,
+            error,
+            requests,
+        } => {
             let error = error.as_ref().map(to_json).transpose()?;
             end_attempt(connection, id, at, result, error, Some(requests)).await
         }
@@ -301,7 +342,13 @@ pub(super) async fn acknowledge(
                 action: "StatusRefused".to_owned(),
                 detail: format!("revision {}: {refusal}", ack.revision.0),
             };
-            append(connection, Some(cluster.as_str()), Some(ack.uid.as_str()), event).await?;
+            append(
+                connection,
+                Some(cluster.as_str()),
+                Some(ack.uid.as_str()),
+                event,
+            )
+            .await?;
         }
     }
     Ok(())
@@ -312,7 +359,13 @@ pub(super) async fn audit(
     cluster: Option<ClusterId>,
     event: AuditEvent,
 ) -> Result<(), StoreError> {
-    append(connection, cluster.as_ref().map(ClusterId::as_str), None, event).await
+    append(
+        connection,
+        cluster.as_ref().map(ClusterId::as_str),
+        None,
+        event,
+    )
+    .await
 }
 
 async fn append(

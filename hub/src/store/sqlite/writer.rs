@@ -19,7 +19,8 @@ const QUEUE: usize = 1024;
 /// Answers a caller: with the error of the commit if there was one.
 type Answer = Box<dyn FnOnce(Option<&str>) + Send>;
 /// One call: runs inside the transaction. `Err` if what it did must be undone.
-type Work = Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, (bool, Answer)> + Send>;
+type Work =
+    Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, (bool, Answer)> + Send>;
 
 /// The sending side of the writer.
 pub(super) struct Writer {
@@ -32,13 +33,18 @@ impl Writer {
     pub(super) fn start(connection: SqliteConnection) -> Self {
         let (work, queue) = mpsc::channel(QUEUE);
         let task = tokio::spawn(write(connection, queue));
-        Self { work: Mutex::new(Some(work)), task: tokio::sync::Mutex::new(Some(task)) }
+        Self {
+            work: Mutex::new(Some(work)),
+            task: tokio::sync::Mutex::new(Some(task)),
+        }
     }
 
     /// Runs a call in the next transaction; returns after its commit.
     pub(super) async fn submit<T: Send + 'static>(
         &self,
-        call: impl for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreError>> + Send + 'static,
+        call: impl for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreError>>
+        + Send
+        + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         let work: Work = Box::new(move |connection| {
@@ -47,9 +53,10 @@ impl Writer {
                 let good = result.is_ok();
                 let answer: Answer = Box::new(move |commit_error| {
                     let result = match (result, commit_error) {
-                        (Ok(_), Some(error)) => {
-                            Err(StoreError::Database { action: "commit", source: error.into() })
-                        }
+                        (Ok(_), Some(error)) => Err(StoreError::Database {
+                            action: "commit",
+                            source: error.into(),
+                        }),
                         (result, _) => result,
                     };
                     // Whoever asked may have gone away; what is stored stays stored.
@@ -58,14 +65,25 @@ impl Writer {
                 (good, answer)
             })
         });
-        let sender = self.work.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        sender.ok_or(StoreError::Closed)?.send(work).await.map_err(|_| StoreError::Closed)?;
+        let sender = self
+            .work
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone();
+        sender
+            .ok_or(StoreError::Closed)?
+            .send(work)
+            .await
+            .map_err(|_| StoreError::Closed)?;
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
     /// Ends after everything that waits is committed.
     pub(super) async fn close(&self) {
-        self.work.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        self.work
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take();
         if let Some(task) = self.task.lock().await.take() {
             let _ = task.await;
         }
@@ -97,7 +115,9 @@ async fn commit_together(
     batch: &mut Vec<Work>,
     answers: &mut Vec<Answer>,
 ) -> Result<(), sqlx::Error> {
-    sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
+    sqlx::query("BEGIN IMMEDIATE")
+        .execute(&mut *connection)
+        .await?;
     let alone = batch.len() == 1;
     for work in batch.drain(..) {
         if alone {
@@ -109,13 +129,19 @@ async fn commit_together(
             }
             continue;
         }
-        sqlx::query("SAVEPOINT call").execute(&mut *connection).await?;
+        sqlx::query("SAVEPOINT call")
+            .execute(&mut *connection)
+            .await?;
         let (good, answer) = work(connection).await;
         answers.push(answer);
         if !good {
-            sqlx::query("ROLLBACK TO call").execute(&mut *connection).await?;
+            sqlx::query("ROLLBACK TO call")
+                .execute(&mut *connection)
+                .await?;
         }
-        sqlx::query("RELEASE call").execute(&mut *connection).await?;
+        sqlx::query("RELEASE call")
+            .execute(&mut *connection)
+            .await?;
     }
     sqlx::query("COMMIT").execute(connection).await?;
     Ok(())

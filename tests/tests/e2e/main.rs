@@ -1,0 +1,8 @@
+//! The whole circle on real parts: API servers, agents, a hub and a forge, each a process of its own.
+//!
+//! Tests run beside each other on shared servers; each has a hub, agents and a responder name of its own.
+
+#![expect(unreachable_pub, reason = "a test binary has no outside")]
+
+mod bed;
+mod happy_path;
