@@ -5,6 +5,8 @@
 
 pub mod agent;
 pub mod cluster;
+pub mod forge;
 pub mod hub;
 pub mod process;
+pub mod repository;
 pub mod wait;
