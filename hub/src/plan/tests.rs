@@ -23,7 +23,7 @@ fn moment(second: i64) -> Moment {
 }
 
 /// A table of one configuration with these routes; complete.
-fn table(routes: Value) -> std::sync::Arc<RouteTable> {
+fn table(routes: &Value) -> std::sync::Arc<RouteTable> {
     let handle = ConfigHandle::new(Credentials::default(), ConfigMetrics::default());
     let verdicts = handle.apply(Snapshot {
         documents: vec![Document {
@@ -57,7 +57,7 @@ fn response_of(observation: Observation) -> Response {
 
 /// The step under the usual policy.
 fn step(response: &Response, second: i64) -> Step {
-    step_with(response, &table(everything_to_noop()), 0, second)
+    step_with(response, &table(&everything_to_noop()), 0, second)
 }
 
 fn step_with(response: &Response, routes: &RouteTable, max_attempts: u32, second: i64) -> Step {
@@ -191,7 +191,7 @@ fn only_transient_errors_are_retried() {
 #[test]
 fn attempts_are_counted_to_the_limit_of_hub_then_route_then_object_then_three() {
     let routes = |limit: Value| {
-        table(json!([{"provider": {"kind": "noop", "repository": "o/r"}, "maxAttempts": limit}]))
+        table(&json!([{"provider": {"kind": "noop", "repository": "o/r"}, "maxAttempts": limit}]))
     };
     for (hub, route, object, limit) in [
         (0, json!(null), json!({}), 3),
@@ -346,8 +346,8 @@ fn the_stored_intent_is_made_whatever_becomes_of_routes_and_objects() {
     let first = attempt(&response, 0);
     progress::begin(&mut response.progress, &first, moment(0));
     let moved =
-        table(json!([{"name": "all", "provider": {"kind": "noop", "repository": "o/elsewhere"}}]));
-    for routes in [moved, table(json!([]))] {
+        table(&json!([{"name": "all", "provider": {"kind": "noop", "repository": "o/elsewhere"}}]));
+    for routes in [moved, table(&json!([]))] {
         match step_with(&response, &routes, 0, 1) {
             Step::Attempt(attempt) => assert_eq!(attempt.intent, first.intent),
             other => panic!("{other:?}"),
@@ -358,7 +358,7 @@ fn the_stored_intent_is_made_whatever_becomes_of_routes_and_objects() {
 #[test]
 fn a_response_that_no_route_takes_fails_and_says_what_was_looked_for() {
     let routes = table(
-        json!([{"match": {"actionRef": "block-image"}, "provider": {"kind": "noop", "repository": "o/r"}}]),
+        &json!([{"match": {"actionRef": "block-image"}, "provider": {"kind": "noop", "repository": "o/r"}}]),
     );
     let mut response = respond(json!({}));
     let Step::Conclude(conclusion) = step_with(&response, &routes, 0, 0) else {
@@ -380,12 +380,9 @@ fn a_response_that_no_route_takes_fails_and_says_what_was_looked_for() {
         assert!(error.detail.contains(part), "{}", error.detail);
     }
     progress::conclude(&mut response.progress, &conclusion, moment(1));
-    let routed = response
-        .progress
-        .conditions
-        .iter()
-        .find(|c| c.kind == progress::ROUTED);
-    assert_eq!(routed.and_then(|c| c.status), Some(false));
+    let conditions = &response.progress.conditions;
+    let said = conditions.iter().find(|c| c.kind == progress::ROUTED);
+    assert_eq!(said.and_then(|c| c.status), Some(false));
     assert_eq!(step_with(&response, &routes, 0, 2), Step::Settled);
 }
 
