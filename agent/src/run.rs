@@ -47,6 +47,7 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     install_crypto_provider();
     let mut registry = Registry::default();
+    ops::register_process_metrics(&mut registry, "nabu_agent", env!("CARGO_PKG_VERSION"));
     let metrics = Arc::new(Metrics::new(&mut registry));
     let health = Health::default();
     let leader_check = health.check("leader");

@@ -148,6 +148,11 @@ impl TestAgent {
         String::from_utf8_lossy(&log.unwrap_or_default()).into_owned()
     }
 
+    /// Where `/livez`, `/readyz` and `/metrics` are.
+    pub fn ops_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ops_port)
+    }
+
     /// What `/metrics` says.
     pub async fn metrics(&self) -> Result<String> {
         Ok(

@@ -1,7 +1,9 @@
 //! A Kubernetes cluster for a test: a real API server with its etcd, in one process, on loopback.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -29,7 +31,9 @@ pub enum Crds {
 pub struct TestCluster {
     dir: TempDir,
     process: Option<Process>,
-    client: Client,
+    config: Config,
+    /// A client belongs to the runtime that it was made on; tests that share a cluster have one each.
+    clients: Mutex<HashMap<tokio::runtime::Id, Client>>,
 }
 
 impl TestCluster {
@@ -37,24 +41,41 @@ impl TestCluster {
     pub async fn start(crds: Crds) -> Result<Self> {
         let dir = TempDir::with_prefix("nabu-cluster-")?;
         let process = start_server(dir.path()).await?;
-        let client = client(dir.path()).await?;
+        let config = client_config(dir.path()).await?;
         let cluster = Self {
             dir,
             process: Some(process),
-            client,
+            config,
+            clients: Mutex::default(),
         };
         cluster.install_crds(crds).await?;
         Ok(cluster)
     }
 
-    /// A client with all rights.
+    /// A client with all rights, for the runtime that asks.
     pub fn client(&self) -> Client {
-        self.client.clone()
+        let runtime = tokio::runtime::Handle::current().id();
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let make =
+            || Client::try_from(self.config.clone()).expect("a client was made of it before");
+        clients.entry(runtime).or_insert_with(make).clone()
     }
 
     /// A kubeconfig file with all rights.
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("admin.kubeconfig")
+    }
+
+    /// A kubeconfig file of somebody without a name and without rights.
+    pub fn powerless_kubeconfig(&self) -> Result<PathBuf> {
+        let mut config = Kubeconfig::read_from(self.kubeconfig())?;
+        for user in &mut config.auth_infos {
+            user.auth_info = Some(kube::config::AuthInfo::default());
+        }
+        let path = self.dir.path().join("powerless.kubeconfig");
+        // JSON is YAML.
+        std::fs::write(&path, serde_json::to_string(&config)?)?;
+        Ok(path)
     }
 
     /// Stops the API server and its etcd; the data stay.
@@ -110,6 +131,11 @@ impl TestCluster {
     /// The objects of a cluster-scoped kind of ugallu's group.
     pub fn api(&self, kind: &str) -> Api<DynamicObject> {
         Api::all_with(self.client(), &resource(kind))
+    }
+
+    /// The objects of a namespaced kind of ugallu's group.
+    pub fn namespaced(&self, kind: &str, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client(), namespace, &resource(kind))
     }
 
     /// Creates a SecurityEvent; gives its UID.
@@ -228,10 +254,12 @@ async fn start_server(dir: &Path) -> Result<Process> {
     Ok(process)
 }
 
-async fn client(dir: &Path) -> Result<Client> {
+async fn client_config(dir: &Path) -> Result<Config> {
+    nabu_common::tls::install_crypto_provider();
     let kubeconfig = Kubeconfig::read_from(dir.join("admin.kubeconfig"))?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
+    Client::try_from(config.clone())?;
+    Ok(config)
 }
 
 /// CRDs in the form of an ugallu installation: written for the tests from its documented fields.

@@ -5,8 +5,10 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use nabu_common::tls::{ClientTls, TlsFiles};
 use nabu_hub::pki::{Authority, Subject};
 use tempfile::TempDir;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::process::{Process, free_port, workspace_binary};
 use crate::wait::eventually;
@@ -18,6 +20,8 @@ pub struct HubOptions {
     pub arguments: Vec<String>,
     /// More environment variables.
     pub environment: Vec<(String, String)>,
+    /// Watches objects of the cluster in `KUBECONFIG` instead of reading the folder.
+    pub watch_config: bool,
 }
 
 impl HubOptions {
@@ -43,8 +47,16 @@ pub struct TestHub {
 }
 
 impl TestHub {
-    /// Starts a hub with these configuration documents (file name and text).
+    /// Starts a hub with these configuration documents (file name and text) and waits until it is ready.
     pub async fn start(documents: &[(&str, String)], options: HubOptions) -> Result<Self> {
+        let mut hub = Self::prepare(documents, options)?;
+        hub.start_again().await?;
+        Ok(hub)
+    }
+
+    /// A hub that is not started yet.
+    pub fn prepare(documents: &[(&str, String)], options: HubOptions) -> Result<Self> {
+        nabu_common::tls::install_crypto_provider();
         let dir = TempDir::with_prefix("nabu-hub-")?;
         let authority = Authority::create(&dir.path().join("pki"), "nabu")?;
         authority.issue_into(
@@ -55,7 +67,7 @@ impl TestHub {
         )?;
         authority.issue_into(&Subject::admin("tester"), &dir.path().join("admin"))?;
         std::fs::create_dir(dir.path().join("config"))?;
-        let mut hub = Self {
+        let hub = Self {
             dir,
             authority,
             options,
@@ -67,7 +79,6 @@ impl TestHub {
         for (name, text) in documents {
             hub.write_config(name, text)?;
         }
-        hub.start_again().await?;
         Ok(hub)
     }
 
@@ -80,37 +91,11 @@ impl TestHub {
         Ok(())
     }
 
-    /// Starts the hub, with what it had before.
+    /// Starts the hub, with what it had before, and waits until it is ready.
     pub async fn start_again(&mut self) -> Result<()> {
-        let tls = self.dir.path().join("tls");
-        let mut command = Command::new(workspace_binary("nabu-hub")?);
-        command
-            .arg("--listen-agents")
-            .arg(format!("127.0.0.1:{}", self.agents_port))
-            .arg("--listen-admin")
-            .arg(format!("127.0.0.1:{}", self.admin_port))
-            .arg("--listen-ops")
-            .arg(format!("127.0.0.1:{}", self.ops_port))
-            .arg("--store")
-            .arg(self.store_path())
-            .arg("--config-dir")
-            .arg(self.dir.path().join("config"))
-            .arg("--tls-ca")
-            .arg(tls.join("ca.crt"))
-            .arg("--tls-cert")
-            .arg(tls.join("tls.crt"))
-            .arg("--tls-key")
-            .arg(tls.join("tls.key"))
-            .env("NABU_LOG_LEVEL", "info,nabu_hub=debug")
-            .args(&self.options.arguments)
-            .envs(
-                self.options
-                    .environment
-                    .iter()
-                    .map(|(name, value)| (name, value)),
-            );
-        let mut process = Process::start("nabu-hub", &mut command, &self.log_path())?;
-        let url = format!("http://127.0.0.1:{}/readyz", self.ops_port);
+        self.launch()?;
+        let url = format!("{}/readyz", self.ops_url());
+        let process = self.process()?;
         eventually("the hub is ready", Duration::from_secs(30), || {
             let ended = process.assert_running();
             let url = url.clone();
@@ -125,8 +110,40 @@ impl TestHub {
                 }
             }
         })
-        .await??;
-        self.process = Some(process);
+        .await?
+    }
+
+    /// Starts the process without waiting.
+    pub fn launch(&mut self) -> Result<()> {
+        let tls = self.dir.path().join("tls");
+        let mut command = Command::new(workspace_binary("nabu-hub")?);
+        command
+            .arg("--listen-agents")
+            .arg(format!("127.0.0.1:{}", self.agents_port))
+            .arg("--listen-admin")
+            .arg(format!("127.0.0.1:{}", self.admin_port))
+            .arg("--listen-ops")
+            .arg(format!("127.0.0.1:{}", self.ops_port))
+            .arg("--store")
+            .arg(self.store_path())
+            .arg("--tls-ca")
+            .arg(tls.join("ca.crt"))
+            .arg("--tls-cert")
+            .arg(tls.join("tls.crt"))
+            .arg("--tls-key")
+            .arg(tls.join("tls.key"))
+            .env("NABU_LOG_LEVEL", "info,nabu_hub=debug")
+            .args(&self.options.arguments)
+            .envs(
+                self.options
+                    .environment
+                    .iter()
+                    .map(|(name, value)| (name, value)),
+            );
+        if !self.options.watch_config {
+            command.arg("--config-dir").arg(self.config_dir());
+        }
+        self.process = Some(Process::start("nabu-hub", &mut command, &self.log_path())?);
         Ok(())
     }
 
@@ -156,6 +173,19 @@ impl TestHub {
     /// Where administrators dial.
     pub fn admin_url(&self) -> String {
         format!("https://127.0.0.1:{}", self.admin_port)
+    }
+
+    /// Where `/livez`, `/readyz` and `/metrics` are.
+    pub fn ops_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ops_port)
+    }
+
+    /// A connection of an administrator.
+    pub async fn admin_channel(&self) -> Result<Channel> {
+        nabu_common::tls::install_crypto_provider();
+        let tls = ClientTls::load(TlsFiles::in_folder(&self.admin_tls()))?;
+        let endpoint = Endpoint::from_shared(self.admin_url())?;
+        Ok(endpoint.connect_with_connector(tls.connector(None)).await?)
     }
 
     /// The folder with an administrator's `ca.crt`, `tls.crt` and `tls.key`.

@@ -6,6 +6,7 @@
 pub mod agent;
 pub mod bench;
 pub mod cluster;
+pub mod fault_proxy;
 pub mod forge;
 pub mod hub;
 pub mod objects;

@@ -3,16 +3,25 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use nabu_tests::agent::TestAgent;
 use nabu_tests::cluster::{Crds, TestCluster};
+use nabu_tests::fault_proxy::FaultProxy;
 use nabu_tests::forge::TestForge;
 use nabu_tests::hub::{HubOptions, TestHub};
-use serde_json::Value;
+use nabu_tests::objects::{
+    event_response, forgejo_config, security_event, token_secret, write_file,
+};
+use nabu_tests::repository::TestRepository;
+use nabu_tests::wait::eventually;
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 /// What must come comes within this time, on a busy machine too.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_mins(2);
+
+/// The action of the example's route.
+pub const ACTION: &str = "revoke-clusterrolebinding";
 
 static EU: OnceCell<TestCluster> = OnceCell::const_new();
 static US: OnceCell<TestCluster> = OnceCell::const_new();
@@ -54,14 +63,9 @@ pub struct Bed {
 impl Bed {
     /// Starts everything with these configuration documents.
     pub async fn start(documents: &[(&str, String)]) -> Result<Self> {
-        Self::with_options(documents, HubOptions::default()).await
-    }
-
-    /// Starts everything, the hub with further arguments.
-    pub async fn with_options(documents: &[(&str, String)], options: HubOptions) -> Result<Self> {
         let responder = unique("responder");
         let (eu, us) = tokio::join!(eu(), us());
-        let hub = TestHub::start(documents, options).await?;
+        let hub = TestHub::start(documents, HubOptions::default()).await?;
         let arguments = ["--responder", &responder, "--leader-elect=false"];
         let eu = TestAgent::start(eu, "prod-eu", &hub, &arguments).await?;
         let us = TestAgent::start(us, "prod-us", &hub, &arguments).await?;
@@ -72,12 +76,109 @@ impl Bed {
             us,
         })
     }
+
+    /// Creates a SecurityEvent and an EventResponse on a cluster; gives the name and UID of the latter.
+    pub async fn ask(&self, cluster: &TestCluster, parameters: Value) -> Result<(String, String)> {
+        self.ask_with(cluster, parameters, json!({})).await
+    }
+
+    /// The same with a retry policy.
+    pub async fn ask_with(
+        &self,
+        cluster: &TestCluster,
+        parameters: Value,
+        retry: Value,
+    ) -> Result<(String, String)> {
+        let (event, name) = (unique("se"), unique("er"));
+        let spec = security_event("ClusterAdminGranted", "evil-binding");
+        cluster.create_security_event(&event, spec).await?;
+        let mut spec = event_response(&event, &self.responder, parameters);
+        spec["retryPolicy"] = retry;
+        let uid = cluster.create_event_response(&name, spec).await?;
+        Ok((name, uid))
+    }
+
+    /// What nabuctl knows of a response.
+    pub fn explain(&self, cluster: &str, name: &str) -> Result<Value> {
+        let text = self
+            .hub
+            .nabuctl(&["-o", "json", "response", "get", cluster, name])?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// Waits until nabuctl knows of a response something for which `wanted` holds.
+    pub async fn explained(
+        &self,
+        cluster: &str,
+        name: &str,
+        what: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        eventually(&format!("{name} {what}"), LIMIT, || async {
+            self.explain(cluster, name)
+                .ok()
+                .filter(|answer| wanted(answer))
+        })
+        .await
+    }
 }
 
-/// The message of a condition, if it has this status.
+/// A bed whose route goes to a repository of the real forge, through a proxy.
+pub struct ForgeBed {
+    pub bed: Bed,
+    pub repository: TestRepository,
+    pub proxy: FaultProxy,
+}
+
+impl ForgeBed {
+    /// Starts everything on a repository of its own.
+    pub async fn start() -> Result<Self> {
+        let forge = forge().await;
+        let repository = forge.create_repository(&unique("gitops")).await?;
+        let proxy = FaultProxy::start(&forge.url()).await?;
+        let documents = [
+            (
+                "config.yaml",
+                forgejo_config(&proxy.url(), &repository.full_name),
+            ),
+            ("secret.yaml", token_secret("bot", forge.token())),
+        ];
+        let bed = Bed::start(&documents).await?;
+        Ok(Self {
+            bed,
+            repository,
+            proxy,
+        })
+    }
+
+    /// Fails unless the status shows the only pull request of the repository.
+    pub async fn assert_the_one_pull_request(&self, status: &Value) -> Result<()> {
+        assert_eq!(status["phase"], "Succeeded", "{status:#}");
+        let pull_requests = self.repository.pull_requests().await?;
+        let urls: Vec<_> = pull_requests.iter().map(|one| &one["html_url"]).collect();
+        assert_eq!(urls, [&status["providerRef"]], "{status:#}");
+        Ok(())
+    }
+}
+
+/// Parameters of a small change that the example's route takes.
+pub fn small_change() -> Value {
+    write_file(ACTION, "rbac/evil-binding.yaml", "revoked: true\n")
+}
+
+/// A condition, if it has this status.
 pub fn condition<'a>(status: &'a Value, kind: &str, wanted: &str) -> Option<&'a Value> {
     status["conditions"]
         .as_array()?
         .iter()
         .find(|condition| condition["type"] == kind && condition["status"] == wanted)
+}
+
+/// Runs one test body on a stack of its own; what it holds is large.
+pub async fn commit_of(repository: &TestRepository, branch: &str) -> Result<String> {
+    Ok(repository
+        .commit(branch)
+        .await
+        .context("no such branch")?
+        .message)
 }

@@ -2,7 +2,20 @@
 //!
 //! Tests run beside each other on shared servers; each has a hub, agents and a responder name of its own.
 
-#![expect(unreachable_pub, reason = "a test binary has no outside")]
+#![expect(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::large_futures,
+    clippy::needless_pass_by_value,
+    reason = "a test binary has no outside"
+)]
 
 mod bed;
-mod happy_path;
+mod binaries;
+mod crash;
+mod failures;
+mod identity;
+mod objects;
+mod outages;
+mod routes;
+mod watched_config;
