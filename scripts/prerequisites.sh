@@ -90,7 +90,7 @@ case "${1:-}" in
 esac
 
 if $install; then
-  install_packages cc make git curl flock shellcheck
+  install_packages cc make git curl flock shellcheck sqlite3
 fi
 
 need cargo "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"

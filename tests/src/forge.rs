@@ -112,6 +112,27 @@ impl TestForge {
         &self.person
     }
 
+    /// Takes a branch out of the server's database, and leaves it in git.
+    pub fn forget_branch(&self, name: &str) -> Result<()> {
+        ensure!(
+            name.chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-_/.".contains(c)),
+            "no plain branch name: {name}"
+        );
+        let output = Command::new("sqlite3")
+            .args(["-cmd", ".timeout 5000"])
+            .arg(self.dir.path().join("data/gitea.db"))
+            .arg(format!("DELETE FROM branch WHERE name = '{name}'"))
+            .output()
+            .context("sqlite3 cannot be run")?;
+        ensure!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(())
+    }
+
     /// Makes a repository of [`ORGANISATION`] with a few files on `main`.
     pub async fn create_repository(&self, name: &str) -> Result<TestRepository> {
         let body = json!({ "name": name, "auto_init": true, "default_branch": "main" });

@@ -231,7 +231,7 @@ async fn health_and_metrics_are_there_in_both() -> Result<()> {
         "ugallu_gitops_responder_attempts",
         "ugallu_gitops_responder_routing_misses",
         "nabu_hub_sessions",
-        "nabu_hub_oldest_unfinished_age_seconds",
+        "nabu_hub_config_loads",
     ] {
         assert!(
             metrics.contains(&format!("# HELP {name} ")),

@@ -122,6 +122,21 @@ async fn a_crash_after_the_commit_ends_in_exactly_one_pull_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_branch_that_the_server_has_forgotten_and_git_has_not_is_adopted() {
+    let bed = Bed::new("forgotten").await;
+    let intent = bed.intent("u-1", &REVOKE);
+    // What is left when a server is interrupted between git's push and its own note of it.
+    bed.commit_only(&intent, "bindings: []\n").await;
+    let tip = bed.repository.commit(&intent.branch).await.unwrap();
+    bed.forge.forget_branch(&intent.branch).unwrap();
+
+    let (pull, _) = bed.pull(&intent).await;
+
+    assert_eq!(pull.commit.as_ref(), Some(&tip.id));
+    assert_eq!(bed.repository.pull_requests().await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn our_commit_with_other_contents_is_not_passed_off_as_the_change() {
     let bed = Bed::new("other-contents").await;
     let intent = bed.intent("u-1", &REVOKE);

@@ -64,7 +64,11 @@ impl Forgejo {
         if refusal.status.as_u16() == 403 && !in_the_making {
             return Err(refusal.error());
         }
-        if let Some(tip) = api.branch(branch).await? {
+        let tip = match api.branch(branch).await? {
+            Some(tip) => Some(tip),
+            None => api.branch_in_git(branch).await?,
+        };
+        if let Some(tip) = tip {
             return self.adopt_tip(api, base, tip).await;
         }
         if in_the_making {

@@ -117,6 +117,26 @@ impl Api<'_> {
         Ok(branch.map(|branch| branch.commit))
     }
 
+    /// The tip of a branch as git has it, whatever the server's database says.
+    pub(super) async fn branch_in_git(
+        &self,
+        name: &str,
+    ) -> Result<Option<wire::BranchCommit>, ForgeError> {
+        let url = self.repository_url("git/refs/heads", name);
+        let found: Option<wire::References> = self.get(Operation::Read, url).await?.found()?;
+        let full_name = format!("refs/heads/{name}");
+        let references = found.map(wire::References::into_list).unwrap_or_default();
+        let Some(reference) = references.into_iter().find(|one| one.name == full_name) else {
+            return Ok(None);
+        };
+        let id = reference.object.sha;
+        let commit = self.commit(&id).await?;
+        Ok(commit.map(|commit| wire::BranchCommit {
+            id,
+            message: commit.commit.message,
+        }))
+    }
+
     /// A commit with the files that it changes.
     pub(super) async fn commit(&self, sha: &str) -> Result<Option<wire::Commit>, ForgeError> {
         let mut url = self.repository_url("git/commits", sha);

@@ -37,6 +37,7 @@ impl Forgejo {
             }
             match reply.status.as_u16() {
                 403 | 409 | 422 => return self.adopt_branch(api, base, &reply).await,
+                _ if has_lost_branch(&reply) => return self.adopt_branch(api, base, &reply).await,
                 // Without the repository or the base branch all else is vain; else it is a file to be deleted that
                 // is not there.
                 404 => self.explain_missing(api, base).await?,
@@ -82,6 +83,9 @@ impl Forgejo {
                 self.committed(api, &reply, &files).await
             }
             403 | 409 | 422 if new_branch.is_some() => self.adopt_branch(api, base, &reply).await,
+            _ if new_branch.is_some() && has_lost_branch(&reply) => {
+                self.adopt_branch(api, base, &reply).await
+            }
             404 => {
                 self.explain_missing(api, base).await?;
                 Err(reply.error())
@@ -152,6 +156,12 @@ impl Forgejo {
         }
         Ok(())
     }
+}
+
+/// Whether git knows a branch that the server has forgotten: it was interrupted between the push of an earlier request
+/// and the note of it in its database, takes the name as free since then, and fails at git's refusal.
+fn has_lost_branch(reply: &Reply) -> bool {
+    reply.says("non-fast-forward") || reply.says("PushOutOfDate")
 }
 
 /// The operations that need no look at the files. Deleting what is not there fails as a whole.

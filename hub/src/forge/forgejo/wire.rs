@@ -53,6 +53,35 @@ pub(super) struct BranchCommit {
     pub(super) message: String,
 }
 
+/// One reference if the name fits exactly, else all that begin with it.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum References {
+    One(Reference),
+    Several(Vec<Reference>),
+}
+
+impl References {
+    pub(super) fn into_list(self) -> Vec<Reference> {
+        match self {
+            Self::One(one) => vec![one],
+            Self::Several(all) => all,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Reference {
+    #[serde(rename = "ref")]
+    pub(super) name: String,
+    pub(super) object: ReferenceObject,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ReferenceObject {
+    pub(super) sha: String,
+}
+
 /// A commit as `git/commits` gives it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Commit {
