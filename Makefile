@@ -61,7 +61,7 @@ docs: prerequisites ## Build the book into the cache
 
 .PHONY: demo
 demo: ## Show two clusters, a hub and a forge at work (KEEP=1 leaves them running)
-	KEEP=$(KEEP) scripts/demo.sh
+	@KEEP=$(KEEP) scripts/demo.sh
 
 .PHONY: bench
 bench: testbed ## Measure latency, throughput and memory against a real API server

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use kube::Client;
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
+use nabu_common::ops::Check;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -52,22 +53,25 @@ impl Election {
     }
 
     /// Waits until the Lease is ours; `None` if `shutdown` comes first.
-    pub async fn win(&self, shutdown: &CancellationToken) -> Option<Term> {
+    /// A standby that cannot take part is not ready.
+    pub async fn win(&self, check: &Check, shutdown: &CancellationToken) -> Option<Term> {
         let mut last_reason = String::new();
         let mut standing_by = false;
         loop {
             match shutdown.run_until_cancelled(self.look()).await? {
                 Ok(Some(lease)) => {
+                    check.set_ready();
                     tracing::info!(
                         namespace = self.namespace,
                         lease = self.lease,
-                        self.identity,
+                        identity = self.identity,
                         "active"
                     );
                     return Some(Term { lease });
                 }
                 Ok(None) => {
                     last_reason.clear();
+                    check.set_ready();
                     if !std::mem::replace(&mut standing_by, true) {
                         tracing::info!(
                             namespace = self.namespace,
@@ -78,6 +82,7 @@ impl Election {
                 }
                 Err(error) => {
                     let reason = crate::status::chain(&error);
+                    check.set_unready(format!("cannot take part in leader election: {reason}"));
                     if reason != last_reason {
                         tracing::warn!(
                             namespace = self.namespace,

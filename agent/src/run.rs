@@ -109,7 +109,7 @@ pub async fn run(
             for check in [&leader_check, &watch_check, &session_check] {
                 check.set_ready();
             }
-            let Some(term) = election.win(&shutdown).await else {
+            let Some(term) = election.win(&leader_check, &shutdown).await else {
                 break;
             };
             metrics.leader.set(1);

@@ -49,6 +49,11 @@ impl Schema {
         }
     }
 
+    /// Whether the document was read.
+    pub fn is_known(&self) -> bool {
+        self.current().is_some()
+    }
+
     /// Whether it is time to read the document again.
     pub fn is_outdated(&self, now: Instant) -> bool {
         self.current()
@@ -93,7 +98,12 @@ async fn read(client: &Client) -> Result<Shape, String> {
     let answer = tokio::time::timeout(TIMEOUT, client.request_text(request)).await;
     let text = answer
         .map_err(|_| format!("no answer from the API server within {TIMEOUT:?}"))?
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| match error {
+            kube::Error::Api(status) if status.code == 404 => {
+                format!("the API server has no OpenAPI document of {GROUP}/{VERSION} yet")
+            }
+            error => crate::status::chain(&error),
+        })?;
     let document: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     status_shape(&document).ok_or_else(|| {
         format!("the OpenAPI document of {GROUP}/{VERSION} has no {KIND} with a status")
@@ -204,6 +214,37 @@ mod tests {
                 "outcome": {"type": "Errored"}, "parameters": {"a": "b"}, "free": {"a": 1},
             })
         );
+    }
+
+    #[test]
+    fn our_own_kind_declares_everything_that_we_write() {
+        let crds: Vec<_> = nabu_common::crd::all()
+            .into_iter()
+            .map(|crd| json!(crd))
+            .collect();
+        let ours = crds
+            .iter()
+            .find(|crd| crd["spec"]["names"]["kind"] == KIND)
+            .unwrap();
+        let schema = &ours["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let time = "2026-01-01T00:00:00Z";
+        let mut status = json!({
+            "phase": "Failed", "attempts": 1, "startedAt": time, "lastAttemptAt": time,
+            "nextAttemptAt": time, "completedAt": time, "providerRef": "u", "cancelReason": "r",
+            "outcome": {"type": "Errored", "message": "m"},
+            "error": {"type": "Permanent", "reason": "r", "detail": "d"},
+            "evidence": [{"mediaType": "m", "url": "u", "sha256": "s"}],
+            "conditions": [{
+                "type": "Accepted", "status": "True", "reason": "r", "message": "m",
+                "lastTransitionTime": time, "observedGeneration": 1,
+            }],
+        });
+        let whole = status.clone();
+        prune(
+            &mut status,
+            &shape(&schema["properties"]["status"], schema, 0),
+        );
+        assert_eq!(status, whole);
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Check {
 pub fn register_process_metrics(registry: &mut Registry, name: &str, version: &'static str) {
     let build = prometheus_client::metrics::info::Info::new([("version", version)]);
     registry.register(format!("{name}_build"), "The version that runs", build);
-    registry.register_collector(Box::new(process::ProcessCollector::default()));
+    registry.register_collector(Box::new(process::ProcessCollector));
 }
 
 #[derive(Clone)]

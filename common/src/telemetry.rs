@@ -29,12 +29,21 @@ pub struct LogArgs {
     pub log_level: String,
 }
 
+/// kube logs every failed request by itself, without saying which; whoever made the request says it better.
+fn directives(level: &str) -> String {
+    if level.contains("kube_client") {
+        level.to_owned()
+    } else {
+        format!("kube_client::client::builder=off,{level}")
+    }
+}
+
 /// Starts logging.
 ///
 /// # Errors
 /// If the level is no filter, or logging was started before.
 pub fn init(args: &LogArgs) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&args.log_level).map_err(|error| {
+    let filter = EnvFilter::try_new(directives(&args.log_level)).map_err(|error| {
         anyhow::anyhow!(
             "--log-level {:?}: {error}; use for example info or info,nabu_hub=debug",
             args.log_level

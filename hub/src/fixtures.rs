@@ -20,6 +20,10 @@ pub(crate) fn key_in(cluster: &str, number: u32) -> ResponseKey {
     }
 }
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "json!() is written in the call"
+)]
 pub(crate) fn event_response(retry_policy: Value) -> Value {
     json!({
         "apiVersion": "security.ugallu.io/v1alpha1",

@@ -20,5 +20,8 @@ fn start() -> anyhow::Result<()> {
     telemetry::init(&log)?;
     tls::install_crypto_provider();
     let runtime = tokio::runtime::Runtime::new()?;
-    runtime.block_on(async { nabu_hub::run::run(config, shutdown::signal_token()?).await })
+    runtime.block_on(async {
+        let run = nabu_hub::run::run(config, shutdown::signal_token()?);
+        Box::pin(run).await
+    })
 }

@@ -21,11 +21,11 @@ use rustls::pki_types::pem::PemObject as _;
 
 const AUTHORITY_CERTIFICATE: &str = "ca.crt";
 const AUTHORITY_KEY: &str = "ca.key";
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const DAY: Duration = Duration::from_hours(24);
 /// An authority lives ten years.
 const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(3650);
 /// Certificates are valid from a little earlier on, for clocks that go slow.
-const BACKDATED: Duration = Duration::from_secs(5 * 60);
+const BACKDATED: Duration = Duration::from_mins(5);
 /// The lifetime of a certificate where nobody says another, in days.
 pub const DEFAULT_DAYS: u32 = 365;
 

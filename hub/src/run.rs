@@ -79,7 +79,7 @@ impl Listeners {
 /// If it cannot start; the text says what to do.
 pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<()> {
     let listeners = Listeners::bind(&config).await?;
-    serve(config, listeners, shutdown).await
+    Box::pin(serve(config, listeners, shutdown)).await
 }
 
 /// Serves on listeners that are open already.
@@ -167,7 +167,12 @@ pub async fn serve(
         ops = %config.listen_ops, store = %config.store.display(), "the hub serves"
     );
     let servers = async { tokio::try_join!(async { Ok(ops.await?) }, agents, admin) };
-    let served = stop_with(servers, &shutdown, config.shutdown_grace() + CLOSING).await;
+    let served = stop_with(
+        Box::pin(servers),
+        &shutdown,
+        config.shutdown_grace() + CLOSING,
+    )
+    .await;
     // One that failed takes the others with it.
     shutdown.cancel();
     if let Err(error) = executor.await {

@@ -21,6 +21,7 @@ pub struct TestAgent {
     tls: PathBuf,
     ops_port: u16,
     arguments: Vec<String>,
+    log_level: &'static str,
     process: Option<Process>,
 }
 
@@ -52,6 +53,7 @@ impl TestAgent {
             tls: hub.issue_agent(cluster_id)?,
             ops_port: free_port()?,
             arguments: arguments.iter().map(ToString::to_string).collect(),
+            log_level: "info,nabu_agent=debug",
             process: None,
         })
     }
@@ -59,6 +61,12 @@ impl TestAgent {
     /// Speaks to another address than the hub's own: a proxy in between.
     pub fn with_hub_url(mut self, url: &str) -> Self {
         url.clone_into(&mut self.hub_url);
+        self
+    }
+
+    /// Logs as little as in production.
+    pub fn quiet(mut self) -> Self {
+        self.log_level = "warn";
         self
     }
 
@@ -81,7 +89,7 @@ impl TestAgent {
             .arg(self.tls.join("tls.crt"))
             .arg("--tls-key")
             .arg(self.tls.join("tls.key"))
-            .args(["--log-level", "info,nabu_agent=debug"])
+            .env("NABU_LOG_LEVEL", self.log_level)
             .args(&self.arguments)
             .env("KUBECONFIG", &self.kubeconfig);
         self.process = Some(Process::start(
@@ -148,5 +156,10 @@ impl TestAgent {
                 .text()
                 .await?,
         )
+    }
+
+    /// The value of one series of `/metrics`, by its full name with labels; 0 if it is not there.
+    pub async fn metric(&self, series: &str) -> Result<f64> {
+        Ok(crate::hub::value_of(&self.metrics().await?, series))
     }
 }

@@ -24,7 +24,8 @@ pub const BOT: &str = "nabu-bot";
 /// Somebody else, without any right at first.
 pub const PERSON: &str = "alice";
 
-const PASSWORD: &str = "loopback-only-1";
+/// The password of both, for people who look at a forge of the demo.
+pub const PASSWORD: &str = "loopback-only-1";
 
 /// A running forge; it ends with this value.
 pub struct TestForge {

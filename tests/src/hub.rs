@@ -20,6 +20,17 @@ pub struct HubOptions {
     pub environment: Vec<(String, String)>,
 }
 
+impl HubOptions {
+    /// Logs as little as in production.
+    pub fn quiet() -> Self {
+        let arguments = ["--log-level", "warn"].map(str::to_owned).to_vec();
+        Self {
+            arguments,
+            ..Self::default()
+        }
+    }
+}
+
 /// A running hub; it ends with this value.
 pub struct TestHub {
     dir: TempDir,
@@ -90,7 +101,7 @@ impl TestHub {
             .arg(tls.join("tls.crt"))
             .arg("--tls-key")
             .arg(tls.join("tls.key"))
-            .args(["--log-level", "info,nabu_hub=debug"])
+            .env("NABU_LOG_LEVEL", "info,nabu_hub=debug")
             .args(&self.options.arguments)
             .envs(
                 self.options
@@ -196,11 +207,7 @@ impl TestHub {
 
     /// The value of one series of `/metrics`, by its full name with labels; 0 if it is not there.
     pub async fn metric(&self, series: &str) -> Result<f64> {
-        let text = self.metrics().await?;
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        Ok(line.and_then(|value| value.parse().ok()).unwrap_or(0.0))
+        Ok(value_of(&self.metrics().await?, series))
     }
 
     /// Runs nabuctl against this hub; its standard output, or an error with its standard error.
@@ -217,4 +224,12 @@ impl TestHub {
         );
         Ok(String::from_utf8(output.stdout)?)
     }
+}
+
+/// The value of one series in the text of `/metrics`; 0 if it is not there.
+pub(crate) fn value_of(text: &str, series: &str) -> f64 {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.and_then(|value| value.parse().ok()).unwrap_or(0.0)
 }

@@ -11,9 +11,10 @@ mod session;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod timing;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nabu_common::ids::ResponseUid;
 
@@ -22,15 +23,6 @@ pub use self::event::{Effect, Event, Prepare, Settings};
 use self::session::Live;
 use crate::object::Object;
 use crate::session::{Observation, Refusal, ToHub};
-
-/// The first pause before a SecurityEvent that is not there yet is looked for again; it doubles.
-const FIRST_LOOK: Duration = Duration::from_millis(50);
-/// The longest pause between two looks for a SecurityEvent that is not there yet.
-const LONGEST_LOOK: Duration = Duration::from_secs(1);
-/// The first pause before an EventResponse is read again from an API server that fails; it doubles.
-const FIRST_READ_BACKOFF: Duration = Duration::from_millis(100);
-/// The longest pause between two tries to read an EventResponse from an API server that fails.
-const LONGEST_READ_BACKOFF: Duration = Duration::from_secs(5);
 
 /// So many names of objects that are gone may stay in the queue.
 const QUEUE_SLACK: usize = 64;
@@ -333,36 +325,6 @@ impl Inventory {
         self.end_snapshot_if_complete(effects);
     }
 
-    /// Looks again soon, and for the last time when the patience ends: that look goes on without the SecurityEvent.
-    fn wait_for_security_event(&mut self, now: Instant, session: u64, uid: &ResponseUid) {
-        if self.came_back(session, false)
-            && let Some(entry) = self.entries.get_mut(uid)
-        {
-            let give_up_at = *entry
-                .give_up_at
-                .get_or_insert(now + self.settings.security_event_wait);
-            let pause = entry.next_pause(FIRST_LOOK, LONGEST_LOOK);
-            self.delay(uid, (now + pause).min(give_up_at));
-        }
-    }
-
-    fn read_later(&mut self, now: Instant, session: u64, uid: &ResponseUid) {
-        if self.came_back(session, false)
-            && let Some(entry) = self.entries.get_mut(uid)
-        {
-            let pause = entry.next_pause(FIRST_READ_BACKOFF, LONGEST_READ_BACKOFF);
-            self.delay(uid, now + pause);
-        }
-    }
-
-    fn delay(&mut self, uid: &ResponseUid, due: Instant) {
-        if let Some(entry) = self.entries.get_mut(uid) {
-            entry.state = State::Delayed(due);
-            self.timer_count += 1;
-            self.timers.insert((due, self.timer_count), uid.clone());
-        }
-    }
-
     /// A read came back. Says whether it was for the live session, and returns its credit if that is not used.
     fn came_back(&mut self, session: u64, used: bool) -> bool {
         self.preparing = self.preparing.saturating_sub(1);
@@ -377,28 +339,6 @@ impl Inventory {
     fn grant(&mut self, more: u32) {
         if let Some(live) = &mut self.live {
             live.credit = live.credit.saturating_add(more);
-        }
-    }
-
-    fn tick(&mut self, now: Instant, effects: &mut Vec<Effect>) {
-        while let Some(timer) = self.timers.first_entry()
-            && timer.key().0 <= now
-        {
-            let ((due, _), uid) = timer.remove_entry();
-            if self
-                .entries
-                .get(&uid)
-                .is_some_and(|entry| entry.state == State::Delayed(due))
-            {
-                self.enqueue(uid);
-            }
-        }
-        if self
-            .live
-            .as_ref()
-            .is_some_and(|live| live.next_resync <= now)
-        {
-            self.begin_snapshot(now, effects);
         }
     }
 

@@ -42,6 +42,12 @@ impl Writer {
             // The CRD may have changed since we looked.
             self.schema.refresh(&self.client).await;
             answer = self.apply(update).await;
+            if !self.schema.is_known()
+                && let Answer::Invalid(reason) = answer
+            {
+                // An API server that just started serves objects before it says what they may hold.
+                answer = Answer::Failed(reason);
+            }
         }
         match answer {
             Answer::Stored => Written::Stored,
@@ -112,7 +118,7 @@ enum Answer {
     Failed(String),
 }
 
-/// An error with its causes, in one line.
+/// An error with its causes, in one line. kube appends the Debug text of the API server's answer, which nobody reads.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -123,6 +129,9 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
             text.push_str(&cause_text);
         }
         source = cause.source();
+    }
+    if let Some(debug) = text.find(" (Status {") {
+        text.truncate(debug);
     }
     text
 }
@@ -192,6 +201,22 @@ mod tests {
         assert_eq!(answer(invalid), Answer::Recreated);
         let conflict = json!({"code": 409, "reason": "Conflict", "message": "Precondition failed: UID in precondition: a, UID in object meta: b"});
         assert_eq!(answer(conflict), Answer::Recreated);
+    }
+
+    #[test]
+    fn an_answer_of_the_api_server_is_told_in_its_own_words() {
+        let status = json!({"code": 429, "reason": "TooManyRequests", "message": "try later"});
+        let error = Error::Api(serde_json::from_value(status).unwrap());
+        assert_eq!(chain(&error), "ApiError: try later: TooManyRequests");
+    }
+
+    #[test]
+    fn what_goes_on_about_a_refusal_is_bounded() {
+        let Answer::Invalid(reason) = answer(json!({"code": 422, "message": "ä".repeat(5000)}))
+        else {
+            panic!("not invalid")
+        };
+        assert!(reason.len() <= REASON_BYTES);
     }
 
     #[test]

@@ -77,4 +77,66 @@ mod tests {
             ]
         );
     }
+
+    /// The schema of a kind, found by JSON pointer.
+    fn schema(kind: &str, pointer: &str) -> serde_json::Value {
+        let crd = all()
+            .into_iter()
+            .find(|crd| crd.spec.names.kind == kind)
+            .unwrap();
+        let version = serde_json::to_value(&crd.spec.versions[0]).unwrap();
+        version
+            .pointer(pointer)
+            .unwrap_or_else(|| panic!("{kind} has no {pointer}"))
+            .clone()
+    }
+
+    #[test]
+    fn every_status_is_a_subresource_so_that_writing_it_leaves_the_generation_alone() {
+        for kind in ["EventResponse", "SecurityEvent", "GitOpsResponderConfig"] {
+            assert!(schema(kind, "/subresources/status").is_object(), "{kind}");
+        }
+    }
+
+    #[test]
+    fn conditions_are_merged_by_their_type() {
+        let at = "/schema/openAPIV3Schema/properties/status/properties/conditions";
+        let conditions = schema("EventResponse", at);
+        assert_eq!(conditions["x-kubernetes-list-type"], "map");
+        assert_eq!(
+            conditions["x-kubernetes-list-map-keys"],
+            serde_json::json!(["type"])
+        );
+    }
+
+    #[test]
+    fn details_of_a_security_event_that_we_do_not_know_survive() {
+        let spec = "/schema/openAPIV3Schema/properties/spec/properties";
+        for field in ["subject", "source", "evidence/items", "parents/items"] {
+            let place = schema("SecurityEvent", &format!("{spec}/{field}"));
+            assert_eq!(
+                place["x-kubernetes-preserve-unknown-fields"], true,
+                "{field}"
+            );
+        }
+        let subject = serde_json::json!({
+            "kind": "ClusterRoleBinding", "name": "x",
+            "clusterRoleBinding": {"roleRef": {"name": "cluster-admin"}, "fieldOfTomorrow": [1]},
+        });
+        let read: Subject = serde_json::from_value(subject.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), subject);
+    }
+
+    #[test]
+    fn a_status_in_the_words_of_its_kind_is_read_back() {
+        let status = serde_json::json!({
+            "phase": "Failed", "attempts": 3, "completedAt": "2026-01-01T00:00:00Z",
+            "outcome": {"type": "Errored", "message": "given up"},
+            "error": {"type": "Transient", "reason": "ForgeUnavailable", "detail": "no answer"},
+            "evidence": [{"mediaType": CHANGE_MEDIA_TYPE, "url": "https://forge.example/pulls/1"}],
+            "providerRef": "https://forge.example/pulls/1",
+        });
+        let read: EventResponseStatus = serde_json::from_value(status.clone()).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), status);
+    }
 }

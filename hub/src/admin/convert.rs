@@ -78,7 +78,7 @@ pub(super) fn summary(summary: &ResponseSummary) -> wire::Response {
 
 pub(super) fn response(
     response: &Response,
-    attempts: Vec<AttemptRecord>,
+    attempts: &[AttemptRecord],
     history: Vec<AuditEvent>,
     now: Timestamp,
 ) -> wire::GetResponseResponse {
@@ -101,7 +101,7 @@ pub(super) fn response(
     };
     wire::GetResponseResponse {
         response: Some(summary(&whole)),
-        attempts: attempts.into_iter().map(attempt).collect(),
+        attempts: attempts.iter().map(attempt).collect(),
         change: response.progress.intent.as_ref().map(change),
         history: std::iter::once(observed)
             .chain(history)
@@ -110,7 +110,7 @@ pub(super) fn response(
     }
 }
 
-fn attempt(record: AttemptRecord) -> wire::Attempt {
+fn attempt(record: &AttemptRecord) -> wire::Attempt {
     let error = record.error.as_ref();
     wire::Attempt {
         number: record.number,
@@ -152,7 +152,7 @@ fn file(change: &FileChange) -> wire::FileText {
     wire::FileText {
         path: change.path.clone(),
         delete: change.action == FileAction::Delete,
-        contents: contents.into(),
+        contents,
     }
 }
 

@@ -31,10 +31,6 @@ const HISTORY: u32 = 200;
 ///
 /// # Errors
 /// `PERMISSION_DENIED` for all others.
-#[expect(
-    clippy::result_large_err,
-    reason = "the signature of a tonic interceptor"
-)]
 pub fn authorize(request: Request<()>) -> Result<Request<()>, Status> {
     match request
         .extensions()
@@ -86,6 +82,7 @@ impl Admin {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "used with map_err")]
 fn failed(error: StoreError) -> Status {
     error!(%error, source = ?std::error::Error::source(&error).map(ToString::to_string), "cannot answer an administrator");
     Status::unavailable("the hub's store does not answer; its log says more")
@@ -180,7 +177,7 @@ impl AdminService for Admin {
         let history = self.store.history(&key, HISTORY).await.map_err(failed)?;
         Ok(Response::new(convert::response(
             &response,
-            attempts,
+            &attempts,
             history,
             Timestamp::now(),
         )))

@@ -22,7 +22,7 @@ use crate::store::{
 };
 
 /// How long to leave a response alone after a step of it panicked.
-const AFTER_PANIC: Duration = Duration::from_secs(60);
+const AFTER_PANIC: Duration = Duration::from_mins(1);
 
 /// Where a response stands after it was advanced.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -169,7 +169,7 @@ pub async fn run(
         context,
         schedule: Schedule::default(),
         steps: JoinSet::new(),
-        scan: Some(None),
+        scan: Scan::Due,
     };
     let Inbox {
         mut events,
@@ -177,7 +177,7 @@ pub async fn run(
     } = inbox;
     loop {
         executor.start_ready();
-        let may_scan = executor.scan.is_some() && executor.schedule.ready() == 0;
+        let may_scan = !matches!(executor.scan, Scan::Done) && executor.schedule.ready() == 0;
         tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
@@ -186,7 +186,7 @@ pub async fn run(
             Some(due) = executor.schedule.due() => executor.schedule.add(due.into_inner(), None),
             () = overflow.wake.notified() => {
                 overflow.happened.store(false, Ordering::Release);
-                executor.scan = Some(None);
+                executor.scan = Scan::Due;
             }
             () = std::future::ready(()), if may_scan => executor.scan_page().await,
         }
@@ -194,12 +194,21 @@ pub async fn run(
     executor.drain(grace).await;
 }
 
+/// How far a scan of the store for unfinished responses has come.
+enum Scan {
+    /// It begins.
+    Due,
+    /// It goes on after this key.
+    After(ResponseKey),
+    /// None is under way.
+    Done,
+}
+
 struct Executor {
     context: Arc<Context>,
     schedule: Schedule,
     steps: JoinSet<Finished>,
-    /// A scan of the store for unfinished responses is under way: after which key it goes on.
-    scan: Option<Option<ResponseKey>>,
+    scan: Scan,
 }
 
 impl Executor {
@@ -266,8 +275,10 @@ impl Executor {
     }
 
     async fn scan_page(&mut self) {
-        let Some(after) = self.scan.take() else {
-            return;
+        let after = match std::mem::replace(&mut self.scan, Scan::Done) {
+            Scan::Due => None,
+            Scan::After(key) => Some(key),
+            Scan::Done => return,
         };
         match self
             .context
@@ -276,14 +287,14 @@ impl Executor {
             .await
         {
             Ok(keys) => {
-                self.scan = keys.last().cloned().map(Some);
+                self.scan = keys.last().cloned().map_or(Scan::Done, Scan::After);
                 for key in keys {
                     self.schedule.add(key, None);
                 }
             }
             Err(error) => {
                 error!(error = %chain(&error), "cannot read unfinished responses; trying again");
-                self.scan = Some(after);
+                self.scan = after.map_or(Scan::Due, Scan::After);
                 tokio::time::sleep(AFTER_STORE_ERROR).await;
             }
         }

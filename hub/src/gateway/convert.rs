@@ -121,7 +121,7 @@ pub(super) fn observation(
         .map_err(|_| invalid("spec_hash: is not of 32 bytes".to_owned()))?;
     let content = match frame.content {
         Some(observed::Content::Objects(objects)) => {
-            let content = objects_content(objects).map_err(&invalid)?;
+            let content = objects_content(&objects).map_err(&invalid)?;
             if let Content::Objects { event_response, .. } = &content {
                 check_identity(event_response, &uid, &name, hash).map_err(&invalid)?;
             }
@@ -158,7 +158,7 @@ fn camel_case(word: &str) -> String {
     }
 }
 
-fn objects_content(objects: wire::ResponseObjects) -> Result<Content, String> {
+fn objects_content(objects: &wire::ResponseObjects) -> Result<Content, String> {
     let parse = |what: &str, bytes: &[u8]| -> Result<Value, String> {
         serde_json::from_slice(bytes)
             .map_err(|error| format!("the {what} is no JSON object that can be read: {error}"))

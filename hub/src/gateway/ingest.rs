@@ -125,7 +125,8 @@ impl Ingest {
                         spec_hash: spec_hash.to_vec().into(),
                     };
                     self.send(convert::frame(Frame::Accepted(accepted))).await?;
-                    if changed {
+                    // An agent that shows an ended response again lacks its status.
+                    if changed || response.progress.phase.is_terminal() {
                         self.announce(response);
                     }
                 }
@@ -182,10 +183,10 @@ impl Ingest {
             }
             Item::SnapshotEnd { id, count } => match inventory.take() {
                 Some(whole) if whole.id == id && whole.count == count => {
-                    self.compare(whole).await?
+                    self.compare(whole).await?;
                 }
                 _ => {
-                    warn!(cluster = %self.cluster, id, count, "an inventory is not whole; the next one counts")
+                    warn!(cluster = %self.cluster, id, count, "an inventory is not whole; the next one counts");
                 }
             },
         }

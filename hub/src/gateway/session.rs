@@ -40,7 +40,7 @@ const LARGEST_WINDOW: u32 = 4096;
 /// How long Goodbye may take.
 const PARTING: Duration = Duration::from_secs(1);
 /// How long an agent that is not allowed in shall keep away.
-const KEEP_AWAY: Duration = Duration::from_secs(60);
+const KEEP_AWAY: Duration = Duration::from_mins(1);
 /// How long an agent shall wait when the store fails.
 const AFTER_STORE_ERROR: Duration = Duration::from_secs(5);
 
@@ -86,17 +86,16 @@ impl Session {
                 farewell
             }
         };
-        match farewell {
-            Some(farewell) => {
-                info!(
-                    reason = farewell.reason.as_str_name(),
-                    message = farewell.message,
-                    "the session ends"
-                );
-                let goodbye = self.outgoing.send(Ok(convert::goodbye(farewell)));
-                let _ = timeout(PARTING, goodbye).await;
-            }
-            None => info!("the agent ended the session"),
+        if let Some(farewell) = farewell {
+            info!(
+                reason = farewell.reason.as_str_name(),
+                message = farewell.message,
+                "the session ends"
+            );
+            let goodbye = self.outgoing.send(Ok(convert::goodbye(farewell)));
+            let _ = timeout(PARTING, goodbye).await;
+        } else {
+            info!("the agent ended the session");
         }
     }
 

@@ -201,7 +201,7 @@ fn explain(answer: &GetResponseResponse, one: &Response, out: Out<'_>) -> anyhow
 
 fn history_line(entry: &HistoryEntry) -> String {
     visible(&format!(
-        "{}  {:<12} {:<16} {}",
+        "{}  {:<16} {:<14} {}",
         time(entry.at),
         entry.actor,
         entry.action,

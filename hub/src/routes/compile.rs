@@ -194,7 +194,7 @@ fn own_route(
     Some(Route {
         id: scope.id(name),
         matcher: Matcher::new(&spec.matches),
-        target: target?,
+        target,
         base_branch,
         templates: templates?,
         paths: paths.ok()?,
@@ -218,7 +218,7 @@ fn templates(
             problems.push(Problem::new(
                 format!("{path}.{}", error.template),
                 error.to_string(),
-            ))
+            ));
         })
         .ok()
 }
@@ -228,7 +228,7 @@ fn target(
     path: &str,
     spec: &RouteProviderSpec,
     problems: &mut Vec<Problem>,
-) -> Option<ForgeTarget> {
+) -> ForgeTarget {
     let kind = match spec.kind {
         RouteProviderKind::GithubApp => ProviderKind::GithubApp,
         RouteProviderKind::GithubToken => ProviderKind::GithubToken,
@@ -272,7 +272,7 @@ fn target(
         kind,
         problems,
     );
-    Some(ForgeTarget {
+    ForgeTarget {
         kind,
         base_url,
         repository: spec.repository.clone(),
@@ -281,7 +281,7 @@ fn target(
             .map(|reference| scope.secret(reference)),
         installation_id: spec.installation_id,
         ca_bundle: spec.ca_bundle.clone(),
-    })
+    }
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ impl ConfigFolder {
             match std::fs::read_to_string(&path) {
                 Ok(value) => by_name.entry(name).or_default().push((key, value)),
                 Err(error) => {
-                    warn!(file = %path.display(), %error, "cannot read a file of a Secret")
+                    warn!(file = %path.display(), %error, "cannot read a file of a Secret");
                 }
             }
         }

@@ -3,13 +3,23 @@
 //! A pull request is ours if our marker is in its body or our trailers are on its head commit; a branch is ours if its
 //! tip has our trailers and every file as the change wants it. Everything else is somebody's work and stays as it is.
 
+use std::time::Duration;
+
 use nabu_common::ids::ResponseKey;
 
 use super::super::http::{Reply, failed};
 use super::super::{ForgeError, PullRequest};
 use super::api::Api;
-use super::{Committed, Forgejo, LONGEST_BRANCH, is_as_wanted, uploads, wire};
+use super::commit::{Committed, is_as_wanted, uploads};
+use super::{Forgejo, wire};
+use crate::change::FileAction;
 use crate::response::ErrorType;
+
+/// Gitea takes no longer branch names in its API.
+const LONGEST_BRANCH: usize = 100;
+
+/// How long a commit of ours without a pull request is left to whoever made it.
+const SETTLE: Duration = Duration::from_secs(3);
 
 impl Forgejo {
     /// A pull request of our branch, in whatever state, as it is.
@@ -48,8 +58,21 @@ impl Forgejo {
         refusal: &Reply,
     ) -> Result<Committed, ForgeError> {
         let branch = &api.job.intent.branch;
+        // Git says this, and the server calls it a lack of permission, while an earlier request of ours that we gave up
+        // on is still making the branch.
+        let in_the_making = refusal.says("cannot lock ref");
+        if refusal.status.as_u16() == 403 && !in_the_making {
+            return Err(refusal.error());
+        }
         if let Some(tip) = api.branch(branch).await? {
             return self.adopt_tip(api, base, tip).await;
+        }
+        if in_the_making {
+            let detail = format!(
+                "the branch {branch} of {} is being made at this moment",
+                self.repository
+            );
+            return Err(failed(ErrorType::Transient, "BranchBusy", detail));
         }
         let length = branch.chars().count();
         if length > LONGEST_BRANCH {
@@ -75,6 +98,12 @@ impl Forgejo {
             return Ok(Committed::Opened(Box::new(pull)));
         }
         if has_trailers(&tip.message, api.job.key) {
+            // The server checks for another pull request before it makes one, not while: a request that somebody gave
+            // up on may still be at it.
+            tokio::time::sleep(SETTLE).await;
+            if let Some(pull) = api.pull(base, branch).await? {
+                return Ok(Committed::Opened(Box::new(pull)));
+            }
             return self.adopt_commit(api, tip.id).await;
         }
         if api
@@ -112,7 +141,7 @@ impl Forgejo {
             .intent
             .files
             .iter()
-            .any(|file| file.action == crate::change::FileAction::Delete);
+            .any(|file| file.action == FileAction::Delete);
         if deletes || !self.has_upload() {
             return Box::pin(self.commit_exactly(api, branch, None)).await;
         }

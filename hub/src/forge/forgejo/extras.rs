@@ -40,10 +40,10 @@ impl Forgejo {
             _ => self.read_labels(api).await?,
         };
         for name in wanted {
-            if !ids.contains_key(name) {
-                if let Some(label) = create_label(api, name).await? {
-                    ids.insert(label.name, label.id);
-                }
+            if !ids.contains_key(name)
+                && let Some(label) = create_label(api, name).await?
+            {
+                ids.insert(label.name, label.id);
             }
         }
         let found = wanted

@@ -6,30 +6,28 @@
 
 mod adopt;
 mod api;
+mod commit;
 mod extras;
 mod wire;
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::Instant;
-use tracing::warn;
 use url::Url;
 
-use self::api::{Api, AtPath, FileOperation};
-use super::http::{Authorization, Http, Reply, failed};
+use self::api::Api;
+use self::commit::Committed;
+use super::http::{Authorization, Http, failed};
 use super::{Forge, ForgeError, Job, Made, PullRequest, PullRequestState};
-use crate::change::{CredentialRef, FileAction, Intent};
+use crate::change::CredentialRef;
 use crate::credentials::{Credentials, TOKEN_KEYS};
 use crate::response::ErrorType;
 
 /// How long the default branch of a repository is taken as known.
 const REPOSITORY_KEPT: Duration = Duration::from_mins(5);
-
-/// Gitea takes no longer branch names in its API.
-const LONGEST_BRANCH: usize = 100;
 
 /// A repository on a Forgejo or Gitea server.
 #[derive(Debug)]
@@ -54,16 +52,6 @@ const NO: u8 = 2;
 struct Memory {
     default_branch: Option<(String, Instant)>,
     labels: Option<extras::KnownLabels>,
-}
-
-/// What came of the attempt to commit.
-enum Committed {
-    /// The branch holds the change and nothing else, at this commit.
-    Done(String),
-    /// There was nothing to change.
-    Unchanged,
-    /// Meanwhile, there is a pull request.
-    Opened(Box<wire::Pull>),
 }
 
 impl Forgejo {
@@ -112,10 +100,6 @@ impl Forgejo {
         self.repository.split('/').next().unwrap_or_default()
     }
 
-    fn has_upload(&self) -> bool {
-        self.knows_upload.load(Ordering::Relaxed) != NO
-    }
-
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -160,10 +144,10 @@ impl Forgejo {
         if let Some(base) = &api.job.intent.base_branch {
             return Ok(base.clone());
         }
-        if let Some((branch, since)) = &self.memory().default_branch {
-            if since.elapsed() < REPOSITORY_KEPT {
-                return Ok(branch.clone());
-            }
+        if let Some((branch, since)) = &self.memory().default_branch
+            && since.elapsed() < REPOSITORY_KEPT
+        {
+            return Ok(branch.clone());
         }
         let repository = api
             .repository()
@@ -174,134 +158,6 @@ impl Forgejo {
         }
         self.memory().default_branch = Some((repository.default_branch.clone(), Instant::now()));
         Ok(repository.default_branch)
-    }
-
-    /// Commits the change to a new branch, or finds out what is on the branch already.
-    async fn commit(&self, api: &Api<'_>, base: &str) -> Result<Committed, ForgeError> {
-        let branch = &api.job.intent.branch;
-        if self.has_upload() {
-            let files = uploads(api.job.intent);
-            let reply = api.change_files(base, Some(branch), &files).await?;
-            if reply.status.is_success() {
-                self.knows_upload.store(YES, Ordering::Relaxed);
-                return self.committed(api, &reply, &files).await;
-            }
-            match reply.status.as_u16() {
-                409 | 422 => return self.adopt_branch(api, base, &reply).await,
-                // Without the repository or the base branch all else is vain; else it is a file to be deleted that
-                // is not there.
-                404 => self.explain_missing(api, base).await?,
-                // A server that does not know `upload` says just that something went wrong.
-                400 | 500 if self.knows_upload.load(Ordering::Relaxed) == UNKNOWN => {}
-                _ => return Err(reply.error()),
-            }
-        }
-        self.commit_exactly(api, base, Some(branch)).await
-    }
-
-    /// Commits after a look at each file: costs a request for each, and works on every version.
-    async fn commit_exactly(
-        &self,
-        api: &Api<'_>,
-        base: &str,
-        new_branch: Option<&str>,
-    ) -> Result<Committed, ForgeError> {
-        let mut files = Vec::new();
-        for file in &api.job.intent.files {
-            let now = api.at_path(&file.path, base).await?;
-            files.extend(exact_operation(&file.path, &file.action, &now));
-        }
-        if files.is_empty() {
-            self.explain_missing(api, base).await?;
-            return match new_branch {
-                Some(branch) => self.unchanged(api, base, branch).await,
-                None => Ok(Committed::Unchanged),
-            };
-        }
-        let reply = api.change_files(base, new_branch, &files).await?;
-        match reply.status.as_u16() {
-            200..=299 => {
-                // It failed before, and with the very same files but for the word `upload` it works.
-                if files.len() == api.job.intent.files.len() {
-                    let _ = self.knows_upload.compare_exchange(
-                        UNKNOWN,
-                        NO,
-                        Ordering::Relaxed,
-                        Ordering::Relaxed,
-                    );
-                }
-                self.committed(api, &reply, &files).await
-            }
-            409 | 422 if new_branch.is_some() => self.adopt_branch(api, base, &reply).await,
-            404 => {
-                self.explain_missing(api, base).await?;
-                Err(reply.error())
-            }
-            _ => Err(reply.error()),
-        }
-    }
-
-    /// Nothing is to be written. A branch of ours may still be there, made by an attempt when things were different.
-    async fn unchanged(
-        &self,
-        api: &Api<'_>,
-        base: &str,
-        branch: &str,
-    ) -> Result<Committed, ForgeError> {
-        match api.branch(branch).await? {
-            Some(tip) => self.adopt_tip(api, base, tip).await,
-            None => Ok(Committed::Unchanged),
-        }
-    }
-
-    /// Looks whether a commit that was made changes anything, and takes it back if not.
-    async fn committed(
-        &self,
-        api: &Api<'_>,
-        reply: &Reply,
-        sent: &[FileOperation],
-    ) -> Result<Committed, ForgeError> {
-        let made: wire::FilesChanged = reply.json()?;
-        let sha = made.commit.sha;
-        if made
-            .commit
-            .parents
-            .is_some_and(|parents| parents.is_empty())
-        {
-            return Err(self.repository_empty());
-        }
-        let files = made.files.unwrap_or_default();
-        let touched =
-            |file: &wire::ChangedFile| file.last_commit_sha.as_deref() == Some(sha.as_str());
-        if sent.iter().any(|file| file.operation == "delete") || files.iter().flatten().any(touched)
-        {
-            return Ok(Committed::Done(sha));
-        }
-        if self.is_empty(api, &sha).await? {
-            self.take_back(api).await?;
-            return Ok(Committed::Unchanged);
-        }
-        Ok(Committed::Done(sha))
-    }
-
-    /// Whether a commit changes no file.
-    async fn is_empty(&self, api: &Api<'_>, sha: &str) -> Result<bool, ForgeError> {
-        Ok(api
-            .commit(sha)
-            .await?
-            .is_some_and(|commit| commit.files.is_none_or(|files| files.is_empty())))
-    }
-
-    /// Removes our branch, on which there is nothing but an empty commit of ours.
-    async fn take_back(&self, api: &Api<'_>) -> Result<(), ForgeError> {
-        let reply = api.delete_branch(&api.job.intent.branch).await?;
-        if !reply.status.is_success() {
-            warn!(
-                key = %api.job.key, repository = self.repository, branch = api.job.intent.branch,
-                status = reply.status.as_u16(), "the branch without a change cannot be removed{}", reply.said(),
-            );
-        }
-        Ok(())
     }
 
     /// Opens the pull request for a branch that holds the change.
@@ -438,52 +294,5 @@ impl Forge for Forgejo {
                 ),
             }),
         }
-    }
-}
-
-/// The operations that need no look at the files. Deleting what is not there fails as a whole.
-fn uploads(intent: &Intent) -> Vec<FileOperation> {
-    let operation = |action: &FileAction| match action {
-        FileAction::Write { contents } => ("upload", contents.clone()),
-        FileAction::Delete => ("delete", String::new()),
-    };
-    let files = intent.files.iter();
-    files
-        .map(|file| {
-            let (operation, contents) = operation(&file.action);
-            FileOperation {
-                operation,
-                path: file.path.clone(),
-                contents,
-            }
-        })
-        .collect()
-}
-
-/// What is to be done to a file that is in this state; nothing if it is as wanted.
-fn exact_operation(path: &str, action: &FileAction, now: &AtPath) -> Option<FileOperation> {
-    if is_as_wanted(action, now) {
-        return None;
-    }
-    let (operation, contents) = match (action, now) {
-        (FileAction::Write { contents }, AtPath::Absent) => ("create", contents.clone()),
-        (FileAction::Write { contents }, _) => ("update", contents.clone()),
-        (FileAction::Delete, _) => ("delete", String::new()),
-    };
-    Some(FileOperation {
-        operation,
-        path: path.to_owned(),
-        contents,
-    })
-}
-
-/// Whether a file is as the change wants it.
-fn is_as_wanted(action: &FileAction, now: &AtPath) -> bool {
-    match (action, now) {
-        (FileAction::Write { contents }, AtPath::File(Some(bytes))) => {
-            contents.as_bytes() == bytes.as_slice()
-        }
-        (FileAction::Delete, AtPath::Absent) => true,
-        _ => false,
     }
 }

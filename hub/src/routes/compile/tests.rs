@@ -38,6 +38,8 @@ fn the_example_of_the_design_is_taken_as_it_stands() {
     assert_eq!(route.branch_prefix, "nabu/");
 }
 
+type Change = fn(&mut Value);
+
 fn own(change: impl FnOnce(&mut Value)) -> Result<Compiled, Vec<Problem>> {
     let mut route = json!({
         "match": {"actionRef": "x"},
@@ -59,7 +61,6 @@ fn a_field_that_cannot_be_used_is_named() {
         compiled.routes[0].target.base_url.as_deref(),
         Some("https://git.example.org")
     );
-    type Change = fn(&mut Value);
     let cases: [(Change, &str); 9] = [
         (
             |r| r["provider"]["repository"] = json!("o"),

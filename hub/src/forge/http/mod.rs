@@ -4,34 +4,32 @@
 //! ever sent twice. Answers that mean the same on every forge become a [`ForgeError`] here; the rest is a [`Reply`] for
 //! the forge that asked.
 
+mod limit;
+mod reply;
+
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, DATE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, LOCATION};
 use http::{Method, StatusCode};
-use jiff::fmt::rfc2822;
 use reqwest::redirect::Policy;
 use secrecy::SecretString;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Instant;
 use url::Url;
 
+use self::limit::{is_limit, retry_after};
+use self::reply::said;
+pub(super) use self::reply::{Reply, failed};
 use super::metrics::{ForgeMetrics, Operation};
 use super::text::{error_message, one_line};
 use super::{ForgeError, Job};
 use crate::change::ProviderKind;
-use crate::response::{ErrorType, ResponseError};
+use crate::response::ErrorType;
 
 /// Longer answers are not read.
 const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
-
-/// The wait for a limit that names no time.
-const DEFAULT_WAIT: Duration = Duration::from_mins(1);
-
-/// The longest wait that a forge can ask for.
-const MAX_WAIT: Duration = Duration::from_hours(1);
 
 /// How long a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -273,8 +271,7 @@ impl Http {
         } = answer;
         let place = &self.place;
         let said = said(&message);
-        let limited = status == StatusCode::TOO_MANY_REQUESTS || is_limit(status, &headers);
-        if limited {
+        if is_limit(status, &headers) {
             let detail = format!("the forge of {place} limits our requests{said}");
             return Err(ForgeError::RateLimited {
                 retry_after: retry_after(&headers),
@@ -306,12 +303,7 @@ impl Http {
                 );
                 Err(failed(ErrorType::Permanent, "Moved", detail))
             }
-            _ => Ok(Reply {
-                status,
-                body,
-                message,
-                place: place.clone(),
-            }),
+            _ => Ok(Reply::new(status, body, message, place.clone())),
         }
     }
 }
@@ -323,102 +315,6 @@ struct Answer {
     message: String,
 }
 
-/// An answer for the forge that asked.
-#[derive(Debug)]
-pub(super) struct Reply {
-    /// The HTTP status.
-    pub(super) status: StatusCode,
-    body: Vec<u8>,
-    message: String,
-    place: String,
-}
-
-impl Reply {
-    /// Reads the JSON of a success; any other status is its error.
-    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, ForgeError> {
-        if !self.status.is_success() {
-            return Err(self.error());
-        }
-        serde_json::from_slice(&self.body).map_err(|error| {
-            let detail = format!(
-                "the forge of {} gave an answer that cannot be read ({}); is baseURL the address of the forge?",
-                self.place,
-                one_line(&error.to_string())
-            );
-            failed(ErrorType::Transient, "ForgeError", detail)
-        })
-    }
-
-    /// Like [`Reply::json`], and `None` for what is not there.
-    pub(super) fn found<T: DeserializeOwned>(&self) -> Result<Option<T>, ForgeError> {
-        if self.status == StatusCode::NOT_FOUND {
-            Ok(None)
-        } else {
-            self.json().map(Some)
-        }
-    }
-
-    /// What the forge said, as the end of a sentence: empty, or ` ("…")`.
-    pub(super) fn said(&self) -> String {
-        said(&self.message)
-    }
-
-    /// What this status means when nobody knows better.
-    pub(super) fn error(&self) -> ForgeError {
-        let (place, status, said) = (&self.place, self.status, self.said());
-        let (kind, reason, detail) = match status.as_u16() {
-            403 => (
-                ErrorType::Unauthorized,
-                "PermissionDenied",
-                format!(
-                    "the token may not do this in {place}{said}; give it write access to code and pull requests"
-                ),
-            ),
-            404 => (
-                ErrorType::Permanent,
-                "NotFound",
-                format!(
-                    "the forge does not find what belongs to {place}{said}; are pull requests enabled there?"
-                ),
-            ),
-            409 => (
-                ErrorType::Conflicting,
-                "Conflict",
-                format!("somebody else's work is in the way in {place}{said}"),
-            ),
-            423 => (
-                ErrorType::Permanent,
-                "RepositoryArchived",
-                format!("{place} is locked{said}; unarchive it or change the route"),
-            ),
-            500..=599 => (
-                ErrorType::Transient,
-                "ForgeError",
-                format!("the forge of {place} answers {status}{said}"),
-            ),
-            _ => (
-                ErrorType::Permanent,
-                "Rejected",
-                format!("the forge of {place} rejects the change with {status}{said}"),
-            ),
-        };
-        failed(kind, reason, detail)
-    }
-}
-
-/// A failure that counts as an attempt.
-pub(super) fn failed(kind: ErrorType, reason: &str, detail: impl Into<String>) -> ForgeError {
-    ForgeError::Failed(ResponseError::new(kind, reason, detail))
-}
-
-fn said(message: &str) -> String {
-    if message.is_empty() {
-        String::new()
-    } else {
-        format!(" ({message:?})")
-    }
-}
-
 /// The innermost cause, which is the one that helps; the outer ones only retell the address.
 fn cause(error: &reqwest::Error) -> String {
     let mut innermost: &dyn std::error::Error = error;
@@ -426,38 +322,6 @@ fn cause(error: &reqwest::Error) -> String {
         innermost = source;
     }
     one_line(&innermost.to_string())
-}
-
-/// Some forges and proxies say 403 for a limit, and mark it by headers.
-fn is_limit(status: StatusCode, headers: &HeaderMap) -> bool {
-    let none_left = headers
-        .get("x-ratelimit-remaining")
-        .is_some_and(|left| left.as_bytes() == b"0");
-    status == StatusCode::FORBIDDEN && (headers.contains_key(RETRY_AFTER) || none_left)
-}
-
-/// `Retry-After` in seconds or as a date; a date is measured against the forge's own clock.
-fn retry_after(headers: &HeaderMap) -> Duration {
-    let text = |name| {
-        headers
-            .get(name)
-            .and_then(|value: &HeaderValue| value.to_str().ok())
-    };
-    let date = |text: &str| rfc2822::parse(text).ok().map(|zoned| zoned.timestamp());
-    let Some(after) = text(RETRY_AFTER) else {
-        return DEFAULT_WAIT;
-    };
-    let wait = after
-        .trim()
-        .parse()
-        .ok()
-        .map(Duration::from_secs)
-        .or_else(|| {
-            let (until, now) = (date(after)?, date(text(DATE)?)?);
-            until.duration_since(now).try_into().ok()
-        });
-    wait.unwrap_or(DEFAULT_WAIT)
-        .clamp(Duration::from_secs(1), MAX_WAIT)
 }
 
 const fn status_label(status: StatusCode) -> &'static str {
@@ -485,62 +349,6 @@ fn transport_label(error: &ForgeError) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        pairs
-            .iter()
-            .map(|(name, value)| {
-                (
-                    http::HeaderName::from_static(name),
-                    HeaderValue::from_static(value),
-                )
-            })
-            .collect()
-    }
-
-    #[test]
-    fn a_wait_is_taken_from_seconds_or_a_date_and_bounded() {
-        let date = ("date", "Wed, 21 Oct 2015 07:28:00 GMT");
-        for (pairs, seconds) in [
-            (vec![], 60),
-            (vec![("retry-after", "7")], 7),
-            (vec![("retry-after", "0")], 1),
-            (vec![("retry-after", "999999")], 3600),
-            (vec![("retry-after", "soon")], 60),
-            (
-                vec![("retry-after", "Wed, 21 Oct 2015 07:28:30 GMT"), date],
-                30,
-            ),
-            (
-                vec![("retry-after", "Wed, 21 Oct 2015 07:27:00 GMT"), date],
-                60,
-            ),
-            (vec![("retry-after", "Wed, 21 Oct 2015 07:28:30 GMT")], 60),
-        ] {
-            assert_eq!(
-                retry_after(&headers(&pairs)).as_secs(),
-                seconds,
-                "{pairs:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_403_is_a_limit_only_if_its_headers_say_so() {
-        assert!(is_limit(
-            StatusCode::FORBIDDEN,
-            &headers(&[("retry-after", "1")])
-        ));
-        assert!(is_limit(
-            StatusCode::FORBIDDEN,
-            &headers(&[("x-ratelimit-remaining", "0")])
-        ));
-        assert!(!is_limit(
-            StatusCode::FORBIDDEN,
-            &headers(&[("x-ratelimit-remaining", "5")])
-        ));
-        assert!(!is_limit(StatusCode::OK, &headers(&[("retry-after", "1")])));
-    }
 
     #[test]
     fn a_token_does_not_show_in_debug_output() {

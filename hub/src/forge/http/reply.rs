@@ -1,0 +1,122 @@
+//! The part of an answer that a forge looks at, and what a status means when nobody knows better.
+
+use http::StatusCode;
+use serde::de::DeserializeOwned;
+
+use super::super::ForgeError;
+use super::super::text::one_line;
+use crate::response::{ErrorType, ResponseError};
+
+/// An answer for the forge that asked.
+#[derive(Debug)]
+pub(in super::super) struct Reply {
+    /// The HTTP status.
+    pub(in super::super) status: StatusCode,
+    body: Vec<u8>,
+    message: String,
+    place: String,
+}
+
+impl Reply {
+    pub(super) fn new(status: StatusCode, body: Vec<u8>, message: String, place: String) -> Self {
+        Self {
+            status,
+            body,
+            message,
+            place,
+        }
+    }
+
+    /// Reads the JSON of a success; any other status is its error.
+    pub(in super::super) fn json<T: DeserializeOwned>(&self) -> Result<T, ForgeError> {
+        if !self.status.is_success() {
+            return Err(self.error());
+        }
+        serde_json::from_slice(&self.body).map_err(|error| {
+            let detail = format!(
+                "the forge of {} gave an answer that cannot be read ({}); is baseURL the address of the forge?",
+                self.place,
+                one_line(&error.to_string())
+            );
+            failed(ErrorType::Transient, "ForgeError", detail)
+        })
+    }
+
+    /// Like [`Reply::json`], and `None` for what is not there.
+    pub(in super::super) fn found<T: DeserializeOwned>(&self) -> Result<Option<T>, ForgeError> {
+        if self.status == StatusCode::NOT_FOUND {
+            Ok(None)
+        } else {
+            self.json().map(Some)
+        }
+    }
+
+    /// Whether the forge said these words.
+    pub(in super::super) fn says(&self, words: &str) -> bool {
+        self.message.contains(words)
+    }
+
+    /// What the forge said, as the end of a sentence: empty, or ` ("…")`.
+    pub(in super::super) fn said(&self) -> String {
+        said(&self.message)
+    }
+
+    /// What this status means when nobody knows better.
+    pub(in super::super) fn error(&self) -> ForgeError {
+        let (place, status, said) = (&self.place, self.status, self.said());
+        let (kind, reason, detail) = match status.as_u16() {
+            403 => (
+                ErrorType::Unauthorized,
+                "PermissionDenied",
+                format!(
+                    "the token may not do this in {place}{said}; give it write access to code and pull requests"
+                ),
+            ),
+            404 => (
+                ErrorType::Permanent,
+                "NotFound",
+                format!(
+                    "the forge does not find what belongs to {place}{said}; are pull requests enabled there?"
+                ),
+            ),
+            409 => (
+                ErrorType::Conflicting,
+                "Conflict",
+                format!("somebody else's work is in the way in {place}{said}"),
+            ),
+            423 => (
+                ErrorType::Permanent,
+                "RepositoryArchived",
+                format!("{place} is locked{said}; unarchive it or change the route"),
+            ),
+            500..=599 => (
+                ErrorType::Transient,
+                "ForgeError",
+                format!("the forge of {place} answers {status}{said}"),
+            ),
+            _ => (
+                ErrorType::Permanent,
+                "Rejected",
+                format!("the forge of {place} rejects the change with {status}{said}"),
+            ),
+        };
+        failed(kind, reason, detail)
+    }
+}
+
+/// A failure that counts as an attempt.
+pub(in super::super) fn failed(
+    kind: ErrorType,
+    reason: &str,
+    detail: impl Into<String>,
+) -> ForgeError {
+    ForgeError::Failed(ResponseError::new(kind, reason, detail))
+}
+
+pub(super) fn said(message: &str) -> String {
+    if message.is_empty() {
+        String::new()
+    } else {
+        format!(" ({message:?})")
+    }
+}

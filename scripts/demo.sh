@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Shows the main job end to end: two clusters, agents, a hub, a Git forge. Cleans up after itself.
+#
+#   scripts/demo.sh           run and clean up
+#   KEEP=1 scripts/demo.sh    leave everything running until Ctrl-C
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+scripts/prerequisites.sh
+echo "demo: building what is missing; the first time this takes about ten minutes on two cores" >&2
+scripts/testbed.sh build
+cargo build --locked --bins -p nabu-hub -p nabu-agent -p nabu-tests
+exec "${CARGO_TARGET_DIR:-target}/debug/demo"

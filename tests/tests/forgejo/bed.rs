@@ -1,0 +1,181 @@
+//! A repository on the server that all tests share, and the hub's way to it.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use nabu_common::ids::ResponseKey;
+use nabu_hub::change::{
+    CredentialRef, FileAction, FileChange, ForgeTarget, Intent, ProviderKind, content_digest,
+};
+use nabu_hub::credentials::{Credentials, Secret};
+use nabu_hub::forge::metrics::ForgeMetrics;
+use nabu_hub::forge::registry::Forges;
+use nabu_hub::forge::{ForgeError, Job, Made, PullRequest};
+use nabu_hub::response::ResponseError;
+use nabu_tests::forge::TestForge;
+use nabu_tests::repository::TestRepository;
+use prometheus_client::registry::Registry;
+use tokio::sync::Mutex;
+
+pub(crate) const BINDINGS: &str = "clusters/prod-eu/bindings.yaml";
+pub(crate) const OBSOLETE: &str = "clusters/prod-eu/obsolete.yaml";
+
+/// The usual change.
+pub(crate) const REVOKE: [(&str, Option<&str>); 1] = [(BINDINGS, Some("bindings: []\n"))];
+
+/// The server of all tests that run at the moment; the last one ends it.
+async fn shared_forge() -> Arc<TestForge> {
+    static FORGE: Mutex<Weak<TestForge>> = Mutex::const_new(Weak::new());
+    let mut shared = FORGE.lock().await;
+    if let Some(forge) = shared.upgrade() {
+        return forge;
+    }
+    let forge = Arc::new(TestForge::start().await.unwrap());
+    *shared = Arc::downgrade(&forge);
+    forge
+}
+
+pub(crate) struct Bed {
+    pub(crate) forge: Arc<TestForge>,
+    pub(crate) repository: TestRepository,
+    pub(crate) credentials: Credentials,
+    pub(crate) forges: Forges,
+    pub(crate) registry: Registry,
+}
+
+impl Bed {
+    pub(crate) async fn new(name: &str) -> Self {
+        let forge = shared_forge().await;
+        let repository = forge.create_repository(name).await.unwrap();
+        let credentials = Credentials::default();
+        set_token(&credentials, forge.token());
+        let mut registry = Registry::default();
+        let forges = Forges::new(credentials.clone(), ForgeMetrics::register(&mut registry));
+        Self {
+            forge,
+            repository,
+            credentials,
+            forges,
+            registry,
+        }
+    }
+
+    pub(crate) fn intent(&self, uid: &str, files: &[(&str, Option<&str>)]) -> Intent {
+        intent(
+            target(&self.forge.url(), &self.repository.full_name),
+            uid,
+            files,
+        )
+    }
+
+    pub(crate) async fn make(&self, intent: &Intent) -> (Result<Made, ForgeError>, u32) {
+        make(&self.forges, intent).await
+    }
+
+    /// The pull request that comes of an intent, and how many requests it cost.
+    pub(crate) async fn pull(&self, intent: &Intent) -> (PullRequest, u32) {
+        let (made, requests) = self.make(intent).await;
+        match made.unwrap() {
+            Made::PullRequest(pull) => (pull, requests),
+            Made::NoActionNeeded { detail } => panic!("no pull request: {detail}"),
+        }
+    }
+
+    pub(crate) async fn failure(&self, intent: &Intent) -> ResponseError {
+        failure(self.make(intent).await.0)
+    }
+
+    /// What a crash between commit and pull request leaves behind, if the file is written so.
+    pub(crate) async fn commit_only(&self, intent: &Intent, contents: &str) {
+        let files = [(BINDINGS, contents)];
+        let (branch, message) = (&intent.branch, &intent.commit_message);
+        self.repository
+            .add_commit_on_new_branch("main", branch, message, &files)
+            .await
+            .unwrap();
+    }
+}
+
+fn credential() -> CredentialRef {
+    CredentialRef {
+        namespace: "ugallu-system".to_owned(),
+        name: "forge-token".to_owned(),
+    }
+}
+
+pub(crate) fn set_token(credentials: &Credentials, token: &str) {
+    let secret = Secret::new([("token".to_owned(), token.to_owned())]);
+    credentials.replace(HashMap::from([(credential(), Arc::new(secret))]));
+}
+
+pub(crate) fn target(base_url: &str, repository: &str) -> ForgeTarget {
+    ForgeTarget {
+        kind: ProviderKind::ForgejoToken,
+        base_url: Some(base_url.to_owned()),
+        repository: repository.to_owned(),
+        credential: Some(credential()),
+        installation_id: None,
+        ca_bundle: None,
+    }
+}
+
+fn key(uid: &str) -> ResponseKey {
+    ResponseKey {
+        cluster: "prod-eu".parse().unwrap(),
+        uid: uid.parse().unwrap(),
+    }
+}
+
+pub(crate) fn intent(target: ForgeTarget, uid: &str, files: &[(&str, Option<&str>)]) -> Intent {
+    let branch = format!("nabu/prod-eu/{uid}");
+    let action = |contents: Option<&str>| match contents {
+        Some(text) => FileAction::Write {
+            contents: text.to_owned(),
+        },
+        None => FileAction::Delete,
+    };
+    let files: Vec<FileChange> = files
+        .iter()
+        .map(|(path, contents)| FileChange {
+            path: (*path).to_owned(),
+            action: action(*contents),
+        })
+        .collect();
+    let digest = content_digest(&target.repository, Some("main"), &branch, &files);
+    let trailers =
+        format!("Nabu-Cluster: prod-eu\nNabu-Response: {uid}\nNabu-Security-Event: team-a/se-1");
+    Intent {
+        route: "ugallu-system/default/0".to_owned(),
+        target,
+        base_branch: Some("main".to_owned()),
+        files,
+        commit_message: format!("Revoke ops-admin\n\nIt was bound to a pod.\n\n{trailers}\n"),
+        author: None,
+        title: "Revoke ops-admin".to_owned(),
+        body: format!("## Revoke\n\n{}", Intent::marker(&key(uid), &digest)),
+        labels: Vec::new(),
+        reviewers: Vec::new(),
+        draft: false,
+        branch,
+        digest,
+    }
+}
+
+/// Makes a change as the hub does; with the number of requests that it cost.
+pub(crate) async fn make(forges: &Forges, intent: &Intent) -> (Result<Made, ForgeError>, u32) {
+    let key = key(intent.branch.rsplit('/').next().unwrap());
+    let job = Job::new(&key, intent);
+    let result = match forges.get(&intent.target) {
+        Ok(forge) => forge.make(&job).await,
+        Err(error) => Err(error),
+    };
+    (result, job.requests.load(Ordering::Relaxed))
+}
+
+pub(crate) fn failure(made: Result<Made, ForgeError>) -> ResponseError {
+    match made {
+        Err(ForgeError::Failed(error)) => error,
+        other => panic!("no failure: {other:?}"),
+    }
+}

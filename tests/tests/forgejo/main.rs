@@ -1,0 +1,12 @@
+//! Changes on a real Gitea server, made as the hub makes them: `Forges` gives the client, `make` does the work.
+
+#[cfg(test)]
+mod answers;
+#[cfg(test)]
+mod bed;
+#[cfg(test)]
+mod changes;
+#[cfg(test)]
+mod refusals;
+#[cfg(test)]
+mod whose;
