@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -13,7 +14,7 @@ use super::lanes::Ticket;
 use super::metrics::{AttemptLabels, DispatchLabels};
 use super::{Context, clusters::ClusterFacts};
 use crate::change::ForgeTarget;
-use crate::forge::{ForgeError, Job, Made};
+use crate::forge::{Forge, ForgeError, Job, Made};
 use crate::plan::progress::{self, Moment};
 use crate::plan::{self, Attempt, Conclusion, Policy, Step};
 use crate::response::{Phase, Progress, Response, ResponseError};
@@ -161,6 +162,12 @@ async fn attempt_change(
     attempt: Attempt,
 ) -> Result<Option<Progress>, StoreError> {
     let attempt = Arc::new(attempt);
+    let forge = context.forges.get(&attempt.intent.target);
+    if let Ok(forge) = &forge
+        && !forge.leaves_traces()
+    {
+        return make_here(context, response, attempt, forge.as_ref()).await;
+    }
     let begun = begin(context, response, Arc::clone(&attempt)).await?;
     let Some(begun) = begun.filter(|progress| progress.attempt_open) else {
         return Ok(None);
@@ -168,14 +175,43 @@ async fn attempt_change(
     // What is stored is what is made, should another have decided first.
     let intent = begun.intent.as_ref().unwrap_or(&attempt.intent);
     let job = Job::new(response.key(), intent);
-    let made = match context.forges.get(&intent.target) {
+    let made = match &forge {
         Ok(forge) => forge.make(&job).await,
-        Err(error) => Err(error),
+        Err(error) => Err(error.clone()),
     };
-    let requests = job.requests.load(std::sync::atomic::Ordering::Relaxed);
+    let requests = job.requests.load(Ordering::Relaxed);
     report(context, &made);
     let ended = end(context, response, attempt, made, requests).await?;
     Ok(Some(ended.unwrap_or(begun)))
+}
+
+/// An attempt that nobody outside sees needs no intent before it: it is begun and ended in one commit.
+async fn make_here(
+    context: &Context,
+    response: &Response,
+    attempt: Arc<Attempt>,
+    forge: &dyn Forge,
+) -> Result<Option<Progress>, StoreError> {
+    let moment = moment(response);
+    let job = Job::new(response.key(), &attempt.intent);
+    let made = forge.make(&job).await;
+    let requests = job.requests.load(Ordering::Relaxed);
+    report(context, &made);
+    let transition = Box::new(move |progress: &mut Progress| {
+        let other = progress.intent.as_ref();
+        if other.is_some_and(|intent| *intent != attempt.intent) {
+            return SideRecords::default();
+        }
+        let mut records = note_begin(progress, &attempt, moment);
+        if progress.attempt_open {
+            let end = note_end(progress, &attempt, &made, requests, moment);
+            records.attempts.extend(end.attempts);
+            records.audit.extend(end.audit);
+        }
+        records
+    });
+    let progress = apply(context, response, transition).await?;
+    Ok(progress.filter(|progress| progress.last_attempt_at == Some(moment.now)))
 }
 
 fn report(context: &Context, made: &Result<Made, ForgeError>) {
@@ -214,26 +250,8 @@ async fn begin(
     attempt: Arc<Attempt>,
 ) -> Result<Option<Progress>, StoreError> {
     let moment = moment(response);
-    let transition = Box::new(move |progress: &mut Progress| {
-        let routed_before = progress.intent.is_some();
-        progress::begin(progress, &attempt, moment);
-        if !progress.attempt_open {
-            return SideRecords::default();
-        }
-        let mut audit = Vec::new();
-        if !routed_before {
-            let target = &attempt.intent.target;
-            let detail = format!(
-                "route {} to {} of {}",
-                attempt.intent.route, target.repository, target.kind
-            );
-            audit.push(by_hub(moment.now, "Routed", detail));
-        }
-        SideRecords {
-            attempt: Some(AttemptChange::Begun { at: moment.now }),
-            audit,
-        }
-    });
+    let transition =
+        Box::new(move |progress: &mut Progress| note_begin(progress, &attempt, moment));
     apply(context, response, transition).await
 }
 
@@ -246,39 +264,70 @@ async fn end(
 ) -> Result<Option<Progress>, StoreError> {
     let moment = moment(response);
     let transition = Box::new(move |progress: &mut Progress| {
-        let (result, error) = match &made {
-            Ok(made) => {
-                progress::succeed(progress, made, moment);
-                (AttemptResult::Succeeded, None)
-            }
-            Err(error) => {
-                progress::fail(progress, error, &attempt.retry, moment);
-                let counted = matches!(error, ForgeError::Failed(_));
-                let result = if counted {
-                    AttemptResult::Failed
-                } else {
-                    AttemptResult::Waited
-                };
-                (result, progress.error.clone())
-            }
-        };
-        let audit = vec![by_hub(
-            moment.now,
-            ended_word(progress, result),
-            ended_text(progress, error.as_ref()),
-        )];
-        let attempt = AttemptChange::Ended {
-            at: moment.now,
-            result,
-            error,
-            requests,
-        };
-        SideRecords {
-            attempt: Some(attempt),
-            audit,
-        }
+        note_end(progress, &attempt, &made, requests, moment)
     });
     apply(context, response, transition).await
+}
+
+fn note_begin(progress: &mut Progress, attempt: &Attempt, moment: Moment) -> SideRecords {
+    let routed_before = progress.intent.is_some();
+    progress::begin(progress, attempt, moment);
+    if !progress.attempt_open {
+        return SideRecords::default();
+    }
+    let mut audit = Vec::new();
+    if !routed_before {
+        let target = &attempt.intent.target;
+        let detail = format!(
+            "route {} to {} of {}",
+            attempt.intent.route, target.repository, target.kind
+        );
+        audit.push(by_hub(moment.now, "Routed", detail));
+    }
+    SideRecords {
+        attempts: vec![AttemptChange::Begun { at: moment.now }],
+        audit,
+    }
+}
+
+fn note_end(
+    progress: &mut Progress,
+    attempt: &Attempt,
+    made: &Result<Made, ForgeError>,
+    requests: u32,
+    moment: Moment,
+) -> SideRecords {
+    let (result, error) = match made {
+        Ok(made) => {
+            progress::succeed(progress, made, moment);
+            (AttemptResult::Succeeded, None)
+        }
+        Err(error) => {
+            progress::fail(progress, error, &attempt.retry, moment);
+            let counted = matches!(error, ForgeError::Failed(_));
+            let result = if counted {
+                AttemptResult::Failed
+            } else {
+                AttemptResult::Waited
+            };
+            (result, progress.error.clone())
+        }
+    };
+    let audit = vec![by_hub(
+        moment.now,
+        ended_word(progress, result),
+        ended_text(progress, error.as_ref()),
+    )];
+    let ended = AttemptChange::Ended {
+        at: moment.now,
+        result,
+        error,
+        requests,
+    };
+    SideRecords {
+        attempts: vec![ended],
+        audit,
+    }
 }
 
 fn ended_word(progress: &Progress, result: AttemptResult) -> &'static str {
@@ -340,7 +389,7 @@ async fn conclude(
             .unwrap_or_default();
         let audit = vec![by_hub(moment.now, progress.phase.as_str(), detail)];
         SideRecords {
-            attempt: None,
+            attempts: Vec::new(),
             audit,
         }
     });
@@ -359,7 +408,7 @@ pub(super) async fn mark_deleted(context: &Context, key: &ResponseKey) -> Result
         progress::mark_deleted(progress);
         let detail = "the EventResponse is gone from its cluster".to_owned();
         SideRecords {
-            attempt: None,
+            attempts: Vec::new(),
             audit: vec![AuditEvent {
                 at: now,
                 actor,

@@ -113,4 +113,9 @@ pub trait Forge: Send + Sync {
     /// nothing. A pull request of the key that was merged or closed is given back as it is, never opened again; one
     /// from a fork is never adopted; a branch with somebody else's commit is a `Conflicting` error.
     async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError>;
+
+    /// Whether making a change leaves traces outside of the hub, so that its intent must be stored before.
+    fn leaves_traces(&self) -> bool {
+        true
+    }
 }

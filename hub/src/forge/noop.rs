@@ -22,4 +22,8 @@ impl Forge for Noop {
             adopted: false,
         }))
     }
+
+    fn leaves_traces(&self) -> bool {
+        false
+    }
 }

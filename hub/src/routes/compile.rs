@@ -185,7 +185,7 @@ fn own_route(
         commit: spec.commit_template.clone(),
         branch: spec.branch_template.clone(),
     };
-    let templates = templates(path, &sources, problems);
+    let templates = templates(|field| format!("{path}.{field}"), &sources, problems);
     let paths = PathRules::new(&spec.allowed_paths, &spec.allow_protected_paths)
         .map_err(|reason| problems.push(Problem::new(format!("{path}.allowedPaths"), reason)));
     if problems.len() > before {
@@ -208,16 +208,20 @@ fn own_route(
     })
 }
 
+/// `path_of` gives the field that a template stands in.
 fn templates(
-    path: &str,
+    path_of: impl Fn(&str) -> String,
     sources: &TemplateSources,
     problems: &mut Vec<Problem>,
 ) -> Option<Templates> {
     Templates::compile(sources)
         .map_err(|error| {
+            let place = error
+                .line
+                .map_or(String::new(), |line| format!("line {line}: "));
             problems.push(Problem::new(
-                format!("{path}.{}", error.template),
-                error.to_string(),
+                path_of(error.template),
+                format!("{place}{}", error.message),
             ));
         })
         .ok()

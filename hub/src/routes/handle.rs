@@ -246,10 +246,16 @@ impl ConfigHandle {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = self.problems.iter().chain(&self.unsupported);
-        let lines: Vec<_> = all.map(ToString::to_string).collect();
-        f.write_str(&lines.join("; "))
+        let parts = [join(&self.problems), join(&self.unsupported)];
+        let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        f.write_str(&parts.join("; "))
     }
+}
+
+/// All problems in one line.
+pub(super) fn join(problems: &[Problem]) -> String {
+    let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    lines.join("; ")
 }
 
 #[cfg(test)]

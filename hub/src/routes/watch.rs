@@ -23,12 +23,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::ConfigHandle;
-use super::handle::{Document, Snapshot, Verdict};
+use super::handle::{Document, Snapshot, Verdict, join};
 use crate::change::CredentialRef;
 use crate::credentials::Secret;
 
 /// The field manager of conditions.
 const FIELD_MANAGER: &str = "nabu-hub";
+/// What is said of a configuration without problems.
+const IN_FORCE: &str = "every route is in force";
 /// Changes that come together are looked at together.
 const SETTLE: Duration = Duration::from_millis(100);
 
@@ -174,7 +176,7 @@ impl ConfigWatch {
                 EventType::Warning
             },
             reason: if valid { "Valid" } else { "Invalid" }.to_owned(),
-            note: Some(message(verdict)),
+            note: Some(message(&verdict.to_string(), IN_FORCE)),
             action: "Validate".to_owned(),
             secondary: None,
         };
@@ -219,19 +221,15 @@ fn document(object: &DynamicObject) -> Document {
 }
 
 /// The message of a condition and of an Event; both have limits.
-fn message(verdict: &Verdict) -> String {
-    let text = verdict.to_string();
-    if text.is_empty() {
-        "every route is in force".to_owned()
-    } else {
-        text.chars().take(1000).collect()
-    }
+fn message(text: &str, otherwise: &str) -> String {
+    let text = if text.is_empty() { otherwise } else { text };
+    text.chars().take(1000).collect()
 }
 
 fn status(object: &DynamicObject, verdict: &Verdict, now: Timestamp) -> Value {
     let valid = verdict.problems.is_empty();
     let supported = verdict.unsupported.is_empty();
-    let condition = |kind: &str, holds: bool, reason: &str| {
+    let condition = |kind: &str, holds: bool, reason: &str, text: String| {
         let status = if holds { "True" } else { "False" };
         let known = object
             .data
@@ -246,7 +244,7 @@ fn status(object: &DynamicObject, verdict: &Verdict, now: Timestamp) -> Value {
             "type": kind,
             "status": status,
             "reason": reason,
-            "message": message(verdict),
+            "message": text,
             "lastTransitionTime": since.unwrap_or_else(|| format!("{now:.0}")),
             "observedGeneration": object.metadata.generation,
         })
@@ -254,8 +252,18 @@ fn status(object: &DynamicObject, verdict: &Verdict, now: Timestamp) -> Value {
     json!({
         "observedGeneration": object.metadata.generation,
         "conditions": [
-            condition("Valid", valid, if valid { "Compiled" } else { "InvalidField" }),
-            condition("Supported", supported, if supported { "Supported" } else { "NotServed" }),
+            condition(
+                "Valid",
+                valid,
+                if valid { "Compiled" } else { "InvalidField" },
+                message(&join(&verdict.problems), IN_FORCE),
+            ),
+            condition(
+                "Supported",
+                supported,
+                if supported { "Supported" } else { "NotServed" },
+                message(&join(&verdict.unsupported), "everything that it asks for is served"),
+            ),
         ],
     })
 }

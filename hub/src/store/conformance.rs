@@ -119,6 +119,7 @@ async fn begin(store: &dyn Store, key: &ResponseKey, now: Timestamp) -> Option<P
     let transition: Transition = Box::new(move |progress| {
         progress.intent.get_or_insert_with(intent);
         progress.phase = Phase::Running;
+        progress.attempt_open = true;
         progress.revision = progress.revision.next();
         let audit = AuditEvent {
             at: now,
@@ -127,7 +128,7 @@ async fn begin(store: &dyn Store, key: &ResponseKey, now: Timestamp) -> Option<P
             detail: "x".into(),
         };
         SideRecords {
-            attempt: Some(AttemptChange::Begun { at: now }),
+            attempts: vec![AttemptChange::Begun { at: now }],
             audit: vec![audit],
         }
     });
@@ -184,7 +185,7 @@ async fn attempts_are_numbered_and_interrupted_ones_are_closed(store: &dyn Store
         requests: 3,
     };
     let transition: Transition = Box::new(move |_| SideRecords {
-        attempt: Some(ended),
+        attempts: vec![ended],
         audit: Vec::new(),
     });
     store.transition(&key(2), transition).await.unwrap();

@@ -172,8 +172,8 @@ pub struct AuditEvent {
 /// What a transition changes besides the progress itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SideRecords {
-    /// A row of the attempts table.
-    pub attempt: Option<AttemptChange>,
+    /// Rows of the attempts table, in order.
+    pub attempts: Vec<AttemptChange>,
     /// Lines for the audit log.
     pub audit: Vec<AuditEvent>,
 }

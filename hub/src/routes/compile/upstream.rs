@@ -165,7 +165,11 @@ impl Form<'_> {
             branch: branch_template,
             ..TemplateSources::default()
         };
-        let templates = templates("spec.branchStrategy", &sources, problems);
+        let templates = templates(
+            |_| "spec.branchStrategy.namingTemplate".to_owned(),
+            &sources,
+            problems,
+        );
         let look = self.spec.change_defaults.clone().unwrap_or_default();
         one_line_names("spec.changeDefaults.labels", &look.labels, problems);
         one_line_names(

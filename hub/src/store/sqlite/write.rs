@@ -248,9 +248,7 @@ pub(super) async fn transition(
     if after != before {
         update_progress(connection, id, &after).await?;
     }
-    if let Some(change) = side.attempt {
-        change_attempt(connection, id, change).await?;
-    }
+    change_attempts(connection, id, before.attempt_open, side.attempts).await?;
     for event in side.audit {
         append(
             connection,
@@ -263,35 +261,78 @@ pub(super) async fn transition(
     Ok(Some(after))
 }
 
-async fn change_attempt(
+/// `open`: an attempt was open before; one that begins now shows that it was interrupted.
+async fn change_attempts(
     connection: &mut SqliteConnection,
     id: i64,
-    change: AttemptChange,
+    open: bool,
+    changes: Vec<AttemptChange>,
 ) -> Result<(), StoreError> {
-    match change {
-        AttemptChange::Begun { at } => {
-            end_attempt(connection, id, at, AttemptResult::Interrupted, None, None).await?;
-            sqlx::query(
-                "INSERT INTO attempts (response, number, started_at)
-                SELECT ?1, coalesce(max(number), 0) + 1, ?2 FROM attempts WHERE response = ?1",
-            )
-            .bind(id)
-            .bind(at.as_microsecond())
-            .execute(connection)
-            .await
-            .or_failed("begin an attempt")?;
-            Ok(())
+    let mut open = open;
+    let mut changes = changes.into_iter().peekable();
+    while let Some(change) = changes.next() {
+        match change {
+            AttemptChange::Begun { at } => {
+                if open {
+                    end_attempt(connection, id, at, AttemptResult::Interrupted, None, None).await?;
+                }
+                let ended = changes.next_if(|next| matches!(next, AttemptChange::Ended { .. }));
+                open = ended.is_none();
+                begin_attempt(connection, id, at, ended).await?;
+            }
+            AttemptChange::Ended {
+                at,
+                result,
+                error,
+                requests,
+            } => {
+                let error = error.as_ref().map(to_json).transpose()?;
+                end_attempt(connection, id, at, result, error, Some(requests)).await?;
+                open = false;
+            }
         }
-        AttemptChange::Ended {
+    }
+    Ok(())
+}
+
+/// A new row; with its end, if that is known already.
+async fn begin_attempt(
+    connection: &mut SqliteConnection,
+    id: i64,
+    begun_at: Timestamp,
+    ended: Option<AttemptChange>,
+) -> Result<(), StoreError> {
+    let (ended_at, word, error, requests) = match ended {
+        Some(AttemptChange::Ended {
             at,
             result,
             error,
             requests,
-        } => {
+        }) => {
             let error = error.as_ref().map(to_json).transpose()?;
-            end_attempt(connection, id, at, result, error, Some(requests)).await
+            (
+                Some(at.as_microsecond()),
+                Some(result.as_str()),
+                error,
+                requests,
+            )
         }
-    }
+        _ => (None, None, None, 0),
+    };
+    sqlx::query(
+        "INSERT INTO attempts (response, number, started_at, ended_at, result, error, requests)
+        SELECT ?1, coalesce(max(number), 0) + 1, ?2, ?3, ?4, ?5, ?6 FROM attempts WHERE response = ?1",
+    )
+    .bind(id)
+    .bind(begun_at.as_microsecond())
+    .bind(ended_at)
+    .bind(word)
+    .bind(error)
+    .bind(requests)
+    .execute(connection)
+    .await
+    .or_failed("begin an attempt")?;
+    Ok(())
 }
 
 async fn end_attempt(
