@@ -37,7 +37,7 @@ pub struct SecurityEventSpec {
     pub cluster_identity: Option<ClusterIdentity>,
     /// What detected it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+    #[schemars(schema_with = "any_object")]
     pub source: Option<Map<String, Value>>,
     /// The object that it is about.
     pub subject: Subject,
@@ -123,6 +123,15 @@ pub struct SecurityEventStatus {
     /// Active, Attested or Archived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
+}
+
+/// Without `additionalProperties`, below which the API server would prune.
+fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "nullable": true,
+        "x-kubernetes-preserve-unknown-fields": true,
+    })
 }
 
 fn any_list(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
