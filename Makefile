@@ -4,8 +4,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 cache := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nabu
-# One build folder beside the test servers, outside the clone and shared by all clones.
-export CARGO_TARGET_DIR ?= $(cache)/target
+# Outside the clone, beside the test servers.
+export CARGO_TARGET_DIR := $(shell scripts/target-dir.sh)
 export PATH := $(cache)/cargo-tools/bin:$(PATH)
 # The test bed's servers are looked for with this; see scripts/testbed.sh.
 testbed := scripts/testbed.sh

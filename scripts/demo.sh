@@ -7,8 +7,10 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+CARGO_TARGET_DIR=$(scripts/target-dir.sh)
+export CARGO_TARGET_DIR
 scripts/prerequisites.sh
 echo "demo: building what is missing; the first time this takes about ten minutes on two cores" >&2
 scripts/testbed.sh build
 cargo build --locked --bins -p nabu-hub -p nabu-agent -p nabu-tests
-exec "${CARGO_TARGET_DIR:-target}/debug/demo"
+exec "$CARGO_TARGET_DIR/debug/demo"
