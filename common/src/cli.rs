@@ -25,10 +25,26 @@ pub fn print_markdown_help<C: clap::CommandFactory>() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every flag of a command as Markdown.
+/// Every flag of a command as Markdown, each with its environment variable.
 pub fn markdown_help<C: clap::CommandFactory>() -> String {
     let options = clap_markdown::MarkdownOptions::new()
         .show_footer(false)
         .show_table_of_contents(false);
-    clap_markdown::help_markdown_custom::<C>(&options)
+    let command = with_variables(C::command());
+    clap_markdown::help_markdown_command_custom(&command, &options)
+}
+
+/// The library leaves environment variables out, so they become part of the text.
+fn with_variables(command: clap::Command) -> clap::Command {
+    command
+        .mut_args(|argument| {
+            let Some(variable) = argument.get_env().and_then(|name| name.to_str()) else {
+                return argument;
+            };
+            let note = format!("Environment variable: `{variable}`");
+            let help = argument.get_long_help().or(argument.get_help());
+            let help = help.map_or(note.clone(), |help| format!("{help}\n\n{note}"));
+            argument.long_help(help)
+        })
+        .mut_subcommands(with_variables)
 }

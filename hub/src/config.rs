@@ -16,7 +16,7 @@ use nabu_common::telemetry::LogArgs;
 #[command(
     name = "nabu-hub",
     version,
-    about,
+    about = "The hub of Nabu: takes EventResponses from the agents of a fleet and opens one pull request for each",
     args_conflicts_with_subcommands = true
 )]
 pub struct Cli {
@@ -74,7 +74,7 @@ pub struct Config {
     )]
     pub tls_key: PathBuf,
 
-    /// Trust domain of the fleet: certificates carry spiffe://<TRUST-DOMAIN>/….
+    /// Trust domain of the fleet: certificates carry `spiffe://<TRUST-DOMAIN>/…`.
     #[arg(long, env = "NABU_HUB_TRUST_DOMAIN", default_value = "nabu")]
     pub trust_domain: TrustDomain,
 

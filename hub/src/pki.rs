@@ -36,7 +36,7 @@ pub enum PkiError {
     #[error("{} exists; an authority is never overwritten. Choose another folder", .0.display())]
     Exists(PathBuf),
     /// A file cannot be read or written.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}", path.display())]
     File {
         /// What was tried.
         action: &'static str,

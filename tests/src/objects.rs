@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// `spec` of a SecurityEvent about a ClusterRoleBinding.
+/// `spec` of a SecurityEvent about a `ClusterRoleBinding`.
 pub fn security_event(kind: &str, subject: &str) -> Value {
     json!({
         "class": "Detection",
@@ -16,6 +16,10 @@ pub fn security_event(kind: &str, subject: &str) -> Value {
 }
 
 /// `spec` of an EventResponse that asks for a change in Git.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "json!() is written in the call"
+)]
 pub fn event_response(security_event: &str, responder: &str, parameters: Value) -> Value {
     json!({
         "securityEventRef": {"name": security_event},

@@ -30,6 +30,10 @@ use super::GoDuration;
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "self == oldSelf",
+    "message": "spec does not change after creation; create another EventResponse"
+}]))]
 pub struct EventResponseSpec {
     /// The SecurityEvent that this response answers.
     pub security_event_ref: SecurityEventRef,

@@ -25,6 +25,7 @@ use serde_json::{Map, Value};
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct SecurityEventSpec {
     /// The class, for example Detection, Anomaly or `PolicyViolation`.
     pub class: String,

@@ -52,7 +52,7 @@ pub struct TlsFiles {
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
-    #[error("cannot read the TLS file {}: {source}; check the path and its mode", path.display())]
+    #[error("cannot read the TLS file {}; check the path and its mode", path.display())]
     Read {
         /// The file.
         path: PathBuf,

@@ -42,5 +42,5 @@ pub(super) async fn connect(
 /// A refusal in the hub's own words.
 #[expect(clippy::needless_pass_by_value, reason = "used with map_err")]
 pub(super) fn explain(status: tonic::Status) -> anyhow::Error {
-    anyhow::anyhow!("{}: {}", status.code(), status.message())
+    anyhow::anyhow!("{}", status.message())
 }

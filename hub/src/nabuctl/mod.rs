@@ -16,7 +16,11 @@ use nabu_proto::admin_v1::{GetResponseRequest, ListClustersRequest, ListResponse
 
 /// Asks a Nabu hub about its clusters and responses, and makes certificates.
 #[derive(Debug, Parser)]
-#[command(name = "nabuctl", version, about)]
+#[command(
+    name = "nabuctl",
+    version,
+    about = "Asks a Nabu hub about its clusters and responses, and makes certificates"
+)]
 pub struct Cli {
     /// The hub to ask.
     #[command(flatten)]

@@ -99,7 +99,8 @@ pub fn compile(namespace: &str, name: &str, object: &Value) -> Result<Compiled, 
         let own_name = route.name.clone().unwrap_or_else(|| index.to_string());
         routes.extend(own_route(&scope, &path, &own_name, route, &mut problems));
     }
-    let unsupported = upstream::compile(&scope, &spec, &mut routes, &mut problems);
+    let mut unsupported = upstream::compile(&scope, &spec, &mut routes, &mut problems);
+    unsupported.extend(routes.iter().filter_map(not_served_yet));
     let mut seen = HashSet::new();
     for route in &routes {
         if !seen.insert(route.id.clone()) {
@@ -116,6 +117,20 @@ pub fn compile(namespace: &str, name: &str, object: &Value) -> Result<Compiled, 
         })
     } else {
         Err(problems)
+    }
+}
+
+/// A route whose forge this version knows by name only.
+fn not_served_yet(route: &Route) -> Option<Problem> {
+    let kind = route.target.kind;
+    match kind {
+        ProviderKind::ForgejoToken | ProviderKind::Noop => None,
+        ProviderKind::GithubApp | ProviderKind::GithubToken | ProviderKind::GitlabToken => {
+            let message = format!(
+                "{kind} is not served by this version; responses that the route takes end Failed"
+            );
+            Some(Problem::new(format!("route {}", route.id), message))
+        }
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) async fn run() -> Result<()> {
     }
     let taken = started.elapsed();
     let count = f64::from(BUSY_AGENTS * RESPONSES);
-    let cpu = hub.process()?.cpu_time()? - before;
+    let cpu = hub.process()?.cpu_time()?.saturating_sub(before);
     row(
         "hub throughput, noop, SQLite, 20 simulated agents, 20,000 responses to their final status",
         &format!(

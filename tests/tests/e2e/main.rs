@@ -6,7 +6,6 @@
     unreachable_pub,
     clippy::unwrap_used,
     clippy::large_futures,
-    clippy::needless_pass_by_value,
     reason = "a test binary has no outside"
 )]
 

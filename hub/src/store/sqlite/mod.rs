@@ -39,7 +39,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The file or its folder cannot be used.
-    #[error("cannot use the store {}: {source}; --store must name a file in a folder that nabu-hub may write to", path.display())]
+    #[error("cannot use the store {}; --store must name a file in a folder that nabu-hub may write to", path.display())]
     File {
         /// The database.
         path: PathBuf,
@@ -50,7 +50,7 @@ pub enum OpenError {
     #[error("the store {} is in use by another nabu-hub; only one may run on one SQLite file", .0.display())]
     InUse(PathBuf),
     /// SQLite refuses it.
-    #[error("cannot open the store {}: {source}; is it a database of nabu-hub?", path.display())]
+    #[error("cannot open the store {}; is it a database of nabu-hub?", path.display())]
     Database {
         /// The database.
         path: PathBuf,
@@ -58,7 +58,7 @@ pub enum OpenError {
         source: sqlx::Error,
     },
     /// It was written by another version.
-    #[error("cannot bring the store {} to this version: {source}; was it written by a newer nabu-hub?", path.display())]
+    #[error("cannot bring the store {} to this version; was it written by a newer nabu-hub?", path.display())]
     Migration {
         /// The database.
         path: PathBuf,
