@@ -122,6 +122,7 @@ impl Session {
         };
         let facts = convert::session_facts(&self.cluster, hello);
         let agent_version = facts.agent_version.clone();
+        let named_uid = !facts.kube_system_uid.is_empty();
         let registration = self
             .shared
             .store
@@ -130,11 +131,19 @@ impl Session {
         let epoch = match registration.map_err(|error| store_failed(&error))? {
             Registration::Opened { epoch } => epoch,
             Registration::BoundElsewhere { kube_system_uid } => {
-                let message = format!(
-                    "the cluster id {} is bound to another cluster (kube-system UID {kube_system_uid}); \
-                    give this one an id of its own, or have an administrator bind it again",
-                    self.cluster
-                );
+                let message = if named_uid {
+                    format!(
+                        "the cluster id {} is bound to another cluster (kube-system UID {kube_system_uid}); \
+                        give this one a cluster id and a certificate of its own",
+                        self.cluster
+                    )
+                } else {
+                    format!(
+                        "the cluster id {} is bound to the kube-system UID {kube_system_uid}, and the agent does not \
+                        say its own; give its role get on the namespace kube-system",
+                        self.cluster
+                    )
+                };
                 return Err(self.mismatch(message).await);
             }
         };

@@ -47,6 +47,22 @@ async fn sessions_get_growing_epochs_and_a_cluster_id_stays_bound(store: &dyn St
     let open = |uid: &str| store.open_session(session("prod-eu", uid), at(0));
     assert_eq!(open("a").await.unwrap(), Registration::Opened { epoch: 1 });
     assert_eq!(open("a").await.unwrap(), Registration::Opened { epoch: 2 });
+    let unbound = |uid: &str| store.open_session(session("late", uid), at(0));
+    assert_eq!(
+        unbound("").await.unwrap(),
+        Registration::Opened { epoch: 1 }
+    );
+    assert_eq!(
+        unbound("x").await.unwrap(),
+        Registration::Opened { epoch: 2 }
+    );
+    for other in ["", "y"] {
+        let refused = unbound(other).await.unwrap();
+        assert!(
+            matches!(refused, Registration::BoundElsewhere { .. }),
+            "{other:?}"
+        );
+    }
     let bound = Registration::BoundElsewhere {
         kube_system_uid: "a".to_owned(),
     };
@@ -54,7 +70,8 @@ async fn sessions_get_growing_epochs_and_a_cluster_id_stays_bound(store: &dyn St
     let cluster = "prod-eu".parse().unwrap();
     store.touch_cluster(&cluster, at(60)).await.unwrap();
     let clusters = store.clusters().await.unwrap();
-    assert_eq!(clusters.len(), 1);
+    assert_eq!(clusters.len(), 2);
+    let clusters = &clusters[1..];
     assert_eq!((clusters[0].epoch, clusters[0].last_seen_at), (2, at(60)));
     assert_eq!(clusters[0].facts, session("prod-eu", "a"));
 }

@@ -56,7 +56,7 @@ pub struct SessionFacts {
     pub cluster: ClusterId,
     /// What people call the cluster.
     pub cluster_name: String,
-    /// The UID of the namespace `kube-system`.
+    /// The UID of the namespace `kube-system`; empty if the agent may not read it.
     pub kube_system_uid: String,
     /// Version of the cluster's API server.
     pub kubernetes_version: String,
@@ -277,7 +277,8 @@ pub struct ResponseFilter {
 /// What an engine must do. Every write is durable when its call returns.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Registers the cluster at its first session, checks its binding, and opens a session with the next epoch.
+    /// Registers the cluster at its first session, checks its binding, and opens a session with the next epoch. The
+    /// first kube-system UID that is not empty binds the cluster id.
     async fn open_session(
         &self,
         facts: SessionFacts,

@@ -174,7 +174,7 @@ pub fn condition<'a>(status: &'a Value, kind: &str, wanted: &str) -> Option<&'a 
         .find(|condition| condition["type"] == kind && condition["status"] == wanted)
 }
 
-/// Runs one test body on a stack of its own; what it holds is large.
+/// The message of the commit at the tip of a branch.
 pub async fn commit_of(repository: &TestRepository, branch: &str) -> Result<String> {
     Ok(repository
         .commit(branch)

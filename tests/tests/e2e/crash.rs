@@ -45,6 +45,11 @@ async fn the_hub_dies_before_it_looks_for_the_change() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_hub_dies_after_it_looked_for_the_change() -> Result<()> {
+    kill_at(Victim::Hub, Fault::HoldAfter(1)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_hub_dies_before_the_commit_is_made() -> Result<()> {
     kill_at(Victim::Hub, Fault::HoldBefore(2)).await
 }
@@ -65,6 +70,26 @@ async fn the_hub_dies_after_the_pull_request_was_opened() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_agent_dies_before_the_hub_looks_for_the_change() -> Result<()> {
+    kill_at(Victim::Agent, Fault::HoldBefore(1)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_dies_after_the_hub_looked_for_the_change() -> Result<()> {
+    kill_at(Victim::Agent, Fault::HoldAfter(1)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_dies_after_the_commit_was_made() -> Result<()> {
+    kill_at(Victim::Agent, Fault::HoldAfter(2)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_dies_before_the_pull_request_is_opened() -> Result<()> {
+    kill_at(Victim::Agent, Fault::HoldBefore(3)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_agent_dies_before_the_commit_is_made() -> Result<()> {
     kill_at(Victim::Agent, Fault::HoldBefore(2)).await
 }
@@ -72,6 +97,30 @@ async fn the_agent_dies_before_the_commit_is_made() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agent_dies_after_the_pull_request_was_opened() -> Result<()> {
     kill_at(Victim::Agent, Fault::HoldAfter(3)).await
+}
+
+/// The hub is dead before it has heard of the EventResponse, and the agent before it has written the result.
+#[tokio::test(flavor = "multi_thread")]
+async fn both_die_at_the_two_ends_of_the_way() -> Result<()> {
+    let mut stage = ForgeBed::start().await?;
+    stage.bed.hub.kill()?;
+    let (name, _) = stage.bed.ask(eu().await, small_change()).await?;
+    stage.proxy.add(Fault::HoldAfter(3));
+    stage.bed.hub.start_again().await?;
+    stage.proxy.reached().await?;
+    stage.bed.eu.kill()?;
+    stage.bed.hub.kill()?;
+    stage.proxy.release();
+    stage.bed.hub.start_again().await?;
+    stage
+        .bed
+        .explained("prod-eu", &name, "succeeds", |answer| {
+            answer["phase"] == "Succeeded"
+        })
+        .await?;
+    stage.bed.eu.start_again().await?;
+    let status = eu().await.finished(&name, LIMIT).await?;
+    stage.assert_the_one_pull_request(&status).await
 }
 
 /// Kills both, several times, at moments that nobody chose, while responses are created.

@@ -28,8 +28,8 @@ pub(super) async fn open_session(
             registered_at, last_seen_at, epoch)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, 1)
         ON CONFLICT (cluster) DO UPDATE SET name = ?2, kubernetes_version = ?4, agent_version = ?5,
-            responder_names = ?6, last_seen_at = ?7, epoch = epoch + 1
-            WHERE kube_system_uid = ?3
+            responder_names = ?6, last_seen_at = ?7, epoch = epoch + 1, kube_system_uid = ?3
+            WHERE kube_system_uid IN (?3, '')
         RETURNING epoch",
     )
     .bind(facts.cluster.as_str())
