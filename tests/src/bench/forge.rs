@@ -76,7 +76,6 @@ async fn requests(hub: &TestHub) -> Result<f64> {
     let counts = text
         .lines()
         .filter(|line| line.starts_with("nabu_hub_forge_requests_total"));
-    Ok(counts
-        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-        .sum())
+    let values = counts.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    Ok(values.fold(0.0, |sum, value| sum + value))
 }
