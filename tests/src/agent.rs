@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::cluster::TestCluster;
 use crate::hub::TestHub;
 use crate::process::{Process, free_port, workspace_binary};
-use crate::wait::eventually;
+use crate::wait::ready;
 
 /// A running agent; it ends with this value.
 pub struct TestAgent {
@@ -104,21 +104,7 @@ impl TestAgent {
     pub async fn ready(&mut self, limit: Duration) -> Result<()> {
         let url = format!("http://127.0.0.1:{}/readyz", self.ops_port);
         let process = self.process.as_mut().context("the agent does not run")?;
-        eventually("the agent is ready", limit, || {
-            let ended = process.assert_running();
-            let url = url.clone();
-            async move {
-                match ended {
-                    Err(error) => Some(Err(error)),
-                    Ok(()) => reqwest::get(&url)
-                        .await
-                        .ok()
-                        .filter(|answer| answer.status().is_success())
-                        .map(|_| Ok(())),
-                }
-            }
-        })
-        .await?
+        ready("the agent is ready", process, &url, limit).await
     }
 
     /// `kill -9`.

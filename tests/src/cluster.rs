@@ -222,6 +222,19 @@ impl TestCluster {
     }
 }
 
+/// A kubeconfig file that names an API server which does not answer.
+pub fn unreachable_kubeconfig(folder: &Path) -> Result<PathBuf> {
+    let path = folder.join("unreachable.kubeconfig");
+    // Nothing listens on the discard port.
+    std::fs::write(
+        &path,
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+        clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\n\
+        users: [{name: u, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n",
+    )?;
+    Ok(path)
+}
+
 fn resource(kind: &str) -> ApiResource {
     let gvk = kube::core::GroupVersionKind::gvk("security.ugallu.io", "v1alpha1", kind);
     ApiResource::from_gvk(&gvk)

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::process::free_port;
 use crate::wait::eventually;
 
 /// Bodies of requests and answers are not larger.
@@ -90,7 +91,7 @@ impl FaultProxy {
         });
         let mut proxy = Self {
             shared,
-            port: 0,
+            port: free_port()?,
             serving: None,
         };
         proxy.start_again().await?;
@@ -140,7 +141,6 @@ impl FaultProxy {
             TcpListener::bind(&address).await.ok()
         });
         let listener = bound.await.context("cannot listen")?;
-        self.port = listener.local_addr()?.port();
         let token = CancellationToken::new();
         let router = Router::new()
             .fallback(forward)

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::process::{Process, free_port, workspace_binary};
-use crate::wait::eventually;
+use crate::wait::ready;
 
 /// How a hub is started, beside what every test needs.
 #[derive(Clone, Debug, Default)]
@@ -96,21 +96,7 @@ impl TestHub {
         self.launch()?;
         let url = format!("{}/readyz", self.ops_url());
         let process = self.process()?;
-        eventually("the hub is ready", Duration::from_secs(30), || {
-            let ended = process.assert_running();
-            let url = url.clone();
-            async move {
-                match ended {
-                    Err(error) => Some(Err(error)),
-                    Ok(()) => reqwest::get(&url)
-                        .await
-                        .ok()
-                        .filter(|answer| answer.status().is_success())
-                        .map(|_| Ok(())),
-                }
-            }
-        })
-        .await?
+        ready("the hub is ready", process, &url, Duration::from_secs(30)).await
     }
 
     /// Starts the process without waiting.

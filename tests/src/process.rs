@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -181,9 +182,20 @@ pub fn testbed_path(what: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A port on loopback that was free a moment ago.
+/// A free port on loopback, below those that the kernel gives to outgoing connections: it is still free when a server
+/// that was killed is started again. No two calls of a process give the same.
 pub fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?
-        .local_addr()?
-        .port())
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 10_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Processes that run beside each other begin at different places.
+    let start = std::process::id().wrapping_mul(631);
+    for _ in 0..COUNT {
+        let turn = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(FIRST + turn % COUNT)?;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port between {FIRST} and {} is free", FIRST + COUNT)
 }

@@ -25,7 +25,17 @@ pub(crate) async fn run(store: Arc<dyn Store>) {
     statuses_are_unacknowledged_until_the_cluster_has_them(store.as_ref()).await;
     a_deleted_response_is_wanted_again_when_it_is_seen(store.as_ref()).await;
     lists_are_paged_newest_first(store.as_ref()).await;
+    a_transition_that_panics_harms_no_later_call(store.as_ref()).await;
     many_writers_share_commits_and_lose_nothing(store).await;
+}
+
+async fn a_transition_that_panics_harms_no_later_call(store: &dyn Store) {
+    let panics: Transition = Box::new(|_| panic!("on purpose"));
+    assert!(store.transition(&key(3), panics).await.is_err());
+    let after = store
+        .transition(&key(3), Box::new(|_| SideRecords::default()))
+        .await;
+    assert!(matches!(after, Ok(Some(_))), "{after:?}");
 }
 
 /// Leaves something that [`assert_something`] finds.

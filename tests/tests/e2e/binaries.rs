@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use nabu_tests::agent::TestAgent;
+use nabu_tests::cluster::unreachable_kubeconfig;
 use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::objects::noop_config;
 use nabu_tests::process::{Process, workspace_binary};
@@ -136,13 +137,7 @@ async fn an_agent_without_its_api_server_says_so_and_ends() -> Result<()> {
     )
     .await?;
     let tls = hub.issue_agent("prod-eu")?;
-    let kubeconfig = hub.dir().join("kubeconfig");
-    std::fs::write(
-        &kubeconfig,
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-        clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\n\
-        users: [{name: u, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n",
-    )?;
+    let kubeconfig = unreachable_kubeconfig(hub.dir())?;
     let output = Command::new(workspace_binary("nabu-agent")?)
         .args([
             "--cluster-id",

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use nabu_tests::agent::TestAgent;
-use nabu_tests::cluster::{Crds, TestCluster};
+use nabu_tests::cluster::{Crds, TestCluster, unreachable_kubeconfig};
 use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::objects::{event_response, forgejo_config};
 use nabu_tests::process::workspace_binary;
@@ -98,13 +98,7 @@ async fn objects_are_watched_reported_on_and_reloaded_live() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_folder_and_without_a_cluster_the_hub_says_what_to_do() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let kubeconfig = folder.path().join("kubeconfig");
-    std::fs::write(
-        &kubeconfig,
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-        clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\n\
-        users: [{name: u, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n",
-    )?;
+    let kubeconfig = unreachable_kubeconfig(folder.path())?;
     let hub = TestHub::start(&[], HubOptions::default()).await?;
     let tls = hub.dir().join("tls");
     let output = Command::new(workspace_binary("nabu-hub")?)

@@ -1,7 +1,9 @@
 //! The one writer: runs what waits together in one transaction, and answers after its commit.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sqlx::{Connection as _, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
@@ -94,13 +96,18 @@ async fn write(mut connection: SqliteConnection, mut queue: mpsc::Receiver<Work>
     let mut batch = Vec::with_capacity(BATCH);
     while queue.recv_many(&mut batch, BATCH).await > 0 {
         let mut answers = Vec::with_capacity(batch.len());
-        let committed = commit_together(&mut connection, &mut batch, &mut answers).await;
-        if let Err(error) = &committed {
-            error!(error = %error, "the store cannot commit");
+        let committing = commit_together(&mut connection, &mut batch, &mut answers);
+        // A call that panics takes its group along, not the writer.
+        let error = match AssertUnwindSafe(committing).catch_unwind().await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("a call of the same group panicked".to_owned()),
+        };
+        if let Some(reason) = &error {
+            error!(reason, "the store cannot commit");
             // Without an open transaction this is an error itself, and nothing is lost by it.
             let _ = sqlx::query("ROLLBACK").execute(&mut connection).await;
         }
-        let error = committed.err().map(|error| error.to_string());
         for answer in answers {
             answer(error.as_deref());
         }
