@@ -49,6 +49,17 @@ impl Stage {
 #[tokio::main]
 async fn main() -> Result<()> {
     nabu_common::tls::install_crypto_provider();
+    let interrupted = nabu_common::shutdown::signal_token()?;
+    let played = tokio::select! {
+        played = Box::pin(play()) => played,
+        // What is on the stage ends with it, whenever that is.
+        () = interrupted.cancelled() => Ok(()),
+    };
+    println!("\nCleaned up.");
+    played
+}
+
+async fn play() -> Result<()> {
     let keep = std::env::var("KEEP").is_ok_and(|keep| !keep.is_empty() && keep != "0");
     let started = Instant::now();
     let mut stage = Box::pin(set_up()).await?;
@@ -88,9 +99,8 @@ async fn main() -> Result<()> {
     say(&format!("Done in {} s.", started.elapsed().as_secs()));
     if keep {
         invite(&stage)?;
-        tokio::signal::ctrl_c().await?;
+        std::future::pending::<()>().await;
     }
-    println!("Cleaning up.");
     Ok(())
 }
 
