@@ -121,8 +121,37 @@ pub struct Intent {
     pub reviewers: Vec<String>,
     /// Whether the pull request is a draft.
     pub draft: bool,
+    /// What else the route wants of the pull request.
+    #[serde(default)]
+    pub options: PullRequestOptions,
     /// SHA-256 over target repository, branches and files, in hex ([`content_digest`]).
     pub digest: String,
+}
+
+/// What a route wants of its pull requests beside their content.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PullRequestOptions {
+    /// Teams that are asked for a review, by name (slug) inside of the repository's owner; only where a forge has teams.
+    pub team_reviewers: Vec<String>,
+    /// People that the pull request is assigned to, by user name.
+    pub assignees: Vec<String>,
+    /// How the forge merges the pull request by itself once its own rules allow it; `None` leaves that to people.
+    pub auto_merge: Option<MergeMethod>,
+    /// Whether the branch goes once the pull request is merged.
+    pub delete_branch_after_merge: bool,
+}
+
+/// How a pull request becomes part of its base branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MergeMethod {
+    /// A merge commit.
+    Merge,
+    /// One commit.
+    Squash,
+    /// Its commits on top of the base branch.
+    Rebase,
 }
 
 /// A git identity.

@@ -92,6 +92,7 @@ pub(crate) fn intent() -> Intent {
         body: "because".to_owned(),
         labels: Vec::new(),
         reviewers: Vec::new(),
+        options: crate::change::PullRequestOptions::default(),
         draft: false,
         digest,
     }

@@ -156,6 +156,17 @@ impl TestForge {
         Ok(repository)
     }
 
+    /// Makes a team of [`ORGANISATION`] that may write to every repository; it is there already if it has the name.
+    pub async fn create_team(&self, name: &str) -> Result<()> {
+        let body = json!({
+            "name": name, "permission": "write", "includes_all_repositories": true,
+            "units_map": { "repo.code": "write", "repo.pulls": "write" },
+        });
+        let path = format!("orgs/{ORGANISATION}/teams");
+        self.call(Method::POST, &path, Some(body)).await?;
+        Ok(())
+    }
+
     /// A repository that exists.
     pub fn repository(&self, full_name: &str) -> Result<TestRepository> {
         Ok(TestRepository {

@@ -58,6 +58,12 @@ impl TestRepository {
         Ok(pulls.as_array().cloned().unwrap_or_default())
     }
 
+    /// One pull request, with what the list leaves out (teams).
+    pub async fn pull_request(&self, number: u64) -> Result<Value> {
+        self.call(Method::GET, &format!("/pulls/{number}"), None)
+            .await
+    }
+
     /// The names of all branches.
     pub async fn branches(&self) -> Result<Vec<String>> {
         let branches = self.call(Method::GET, "/branches?limit=100", None).await?;

@@ -89,6 +89,12 @@ pub struct RouteSpec {
     /// Reviewers, by user name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reviewers: Vec<String>,
+    /// Teams that are asked for a review, by name inside of the repository's owner; GitHub, Forgejo and Gitea have teams.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub team_reviewers: Vec<String>,
+    /// People that the pull request is assigned to, by user name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assignees: Vec<String>,
     /// Whether the pull request is a draft.
     #[serde(default)]
     pub draft: bool,

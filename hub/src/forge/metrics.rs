@@ -25,6 +25,8 @@ pub enum Operation {
     Label,
     /// Asks for a review.
     Review,
+    /// Assigns people.
+    Assign,
     /// Takes back a branch that turned out to hold no change.
     DeleteBranch,
 }
@@ -39,6 +41,7 @@ impl Operation {
             Self::Open => "open",
             Self::Label => "label",
             Self::Review => "review",
+            Self::Assign => "assign",
             Self::DeleteBranch => "delete_branch",
         }
     }

@@ -240,6 +240,7 @@ fn render_input<'a>(
             labels: &route.labels,
             reviewers: &route.reviewers,
             draft: route.draft,
+            options: &route.options,
             author: route.author.as_ref(),
         },
         templates: &route.templates,

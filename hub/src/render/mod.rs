@@ -25,7 +25,9 @@ use handlebars::Context;
 use nabu_common::ids::ResponseKey;
 use serde_json::{Value, json};
 
-use crate::change::{Author, FileAction, FileChange, ForgeTarget, Intent, content_digest};
+use crate::change::{
+    Author, FileAction, FileChange, ForgeTarget, Intent, PullRequestOptions, content_digest,
+};
 use crate::response::{ErrorType, ResponseError};
 pub use template::{TemplateError, TemplateSources, Templates};
 
@@ -82,6 +84,8 @@ pub struct RouteContext<'a> {
     pub reviewers: &'a [String],
     /// Whether the pull request is a draft.
     pub draft: bool,
+    /// What else the route wants of the pull request.
+    pub options: &'a PullRequestOptions,
     /// Author of the commit.
     pub author: Option<&'a Author>,
 }
@@ -122,6 +126,7 @@ pub fn intent(input: &RenderInput<'_>) -> Result<Intent, ResponseError> {
         labels: input.route.labels.to_vec(),
         reviewers: input.route.reviewers.to_vec(),
         draft: input.route.draft,
+        options: input.route.options.clone(),
         digest,
     })
 }
@@ -192,6 +197,8 @@ fn context(input: &RenderInput<'_>) -> Value {
             "branchPrefix": route.branch_prefix,
             "labels": route.labels,
             "reviewers": route.reviewers,
+            "teamReviewers": route.options.team_reviewers,
+            "assignees": route.options.assignees,
             "draft": route.draft,
         },
     })

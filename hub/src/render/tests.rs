@@ -74,6 +74,7 @@ impl Case {
                 branch_override_allowed: false,
                 labels: &["security".to_owned()],
                 reviewers: &[],
+                options: &PullRequestOptions::default(),
                 draft: true,
                 author: None,
             },

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::Route;
 use super::matcher::Matcher;
-use crate::change::{Author, CredentialRef, ForgeTarget, ProviderKind};
+use crate::change::{Author, CredentialRef, ForgeTarget, ProviderKind, PullRequestOptions};
 use crate::render::paths::PathRules;
 use crate::render::{TemplateSources, Templates};
 use fields::{base_url, branch, one_line_names, repository};
@@ -193,7 +193,13 @@ fn own_route(
         );
     }
     one_line_names(&format!("{path}.labels"), &spec.labels, problems);
-    one_line_names(&format!("{path}.reviewers"), &spec.reviewers, problems);
+    for (field, names) in [
+        ("reviewers", &spec.reviewers),
+        ("teamReviewers", &spec.team_reviewers),
+        ("assignees", &spec.assignees),
+    ] {
+        one_line_names(&format!("{path}.{field}"), names, problems);
+    }
     let sources = TemplateSources {
         title: spec.title_template.clone(),
         body: spec.pr_template.clone(),
@@ -217,6 +223,11 @@ fn own_route(
         branch_override_allowed: spec.allow_branch_override,
         labels: spec.labels.clone(),
         reviewers: spec.reviewers.clone(),
+        options: PullRequestOptions {
+            team_reviewers: spec.team_reviewers.clone(),
+            assignees: spec.assignees.clone(),
+            ..PullRequestOptions::default()
+        },
         draft: spec.draft,
         author: scope.author.clone(),
         max_attempts: spec.max_attempts,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use nabu_common::ids::ClusterId;
 use serde_json::Value;
 
-use crate::change::{Author, ForgeTarget};
+use crate::change::{Author, ForgeTarget, PullRequestOptions};
 use crate::render::Templates;
 use crate::render::paths::PathRules;
 pub use handle::ConfigHandle;
@@ -51,6 +51,8 @@ pub struct Route {
     pub reviewers: Vec<String>,
     /// Whether pull requests are drafts.
     pub draft: bool,
+    /// What else is wanted of pull requests.
+    pub options: PullRequestOptions,
     /// Author of commits.
     pub author: Option<Author>,
     /// Attempts for responses of this route, instead of what their EventResponses ask for.

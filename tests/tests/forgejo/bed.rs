@@ -6,7 +6,8 @@ use std::sync::{Arc, Weak};
 
 use nabu_common::ids::ResponseKey;
 use nabu_hub::change::{
-    CredentialRef, FileAction, FileChange, ForgeTarget, Intent, ProviderKind, content_digest,
+    CredentialRef, FileAction, FileChange, ForgeTarget, Intent, ProviderKind, PullRequestOptions,
+    content_digest,
 };
 use nabu_hub::credentials::{Credentials, Secret};
 use nabu_hub::forge::metrics::ForgeMetrics;
@@ -156,6 +157,7 @@ pub(crate) fn intent(target: ForgeTarget, uid: &str, files: &[(&str, Option<&str
         body: format!("## Revoke\n\n{}", Intent::marker(&key(uid), &digest)),
         labels: Vec::new(),
         reviewers: Vec::new(),
+        options: PullRequestOptions::default(),
         draft: false,
         branch,
         digest,

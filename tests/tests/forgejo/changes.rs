@@ -8,7 +8,7 @@ use nabu_hub::forge::{Made, PullRequest, PullRequestState};
 use nabu_tests::forge::{BOT, PERSON};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::bed::{BINDINGS, Bed, OBSOLETE, REVOKE, intent, make, target};
 
@@ -188,6 +188,30 @@ async fn drafts_labels_and_reviewers_arrive_and_an_unknown_reviewer_costs_nothin
             "{}",
             pull["number"]
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn teams_are_asked_people_assigned_and_unknown_ones_cost_the_others_nothing() {
+    let bed = Bed::new("people").await;
+    bed.repository.add_collaborator("write").await.unwrap();
+    bed.forge.create_team("platform").await.unwrap();
+    let mut intent = bed.intent("u-1", &REVOKE);
+    intent.options.team_reviewers = vec!["platform".to_owned()];
+    intent.options.assignees = vec![PERSON.to_owned()];
+    let (_, requests) = bed.pull(&intent).await;
+    assert_eq!(requests, 3, "people cost no request of their own");
+    let mut other = bed.intent("u-2", &REVOKE);
+    other.options.team_reviewers = vec!["no-such-team".to_owned(), "platform".to_owned()];
+    other.options.assignees = vec!["nobody".to_owned(), PERSON.to_owned()];
+    bed.pull(&other).await;
+
+    assert_eq!(bed.repository.pull_requests().await.unwrap().len(), 2);
+    for number in [1, 2] {
+        let pull = bed.repository.pull_request(number).await.unwrap();
+        let team = &pull["requested_reviewers_teams"][0]["name"];
+        let assignee = &pull["assignees"][0]["login"];
+        assert_eq!((team, assignee), (&json!("platform"), &json!(PERSON)));
     }
 }
 

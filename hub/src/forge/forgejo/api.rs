@@ -203,13 +203,15 @@ impl Api<'_> {
         &self,
         base: &str,
         labels: &[u64],
-        reviewers: &[String],
+        with_people: bool,
     ) -> Result<Reply, ForgeError> {
         let Intent {
             branch,
             title,
             body,
             draft,
+            reviewers,
+            options,
             ..
         } = self.job.intent;
         // The forge has no other mark of a draft than this prefix.
@@ -218,9 +220,14 @@ impl Api<'_> {
         } else {
             title.clone()
         };
-        let body = json!({
-            "base": base, "head": branch, "title": title, "body": body, "labels": labels, "reviewers": reviewers,
+        let mut body = json!({
+            "base": base, "head": branch, "title": title, "body": body, "labels": labels,
         });
+        if with_people {
+            body["reviewers"] = json!(reviewers);
+            body["team_reviewers"] = json!(options.team_reviewers);
+            body["assignees"] = json!(options.assignees);
+        }
         let url = self.url("repos", &[self.repository, "pulls"], None, "");
         self.send(Operation::Open, Method::POST, url, Some(body))
             .await
@@ -261,18 +268,31 @@ impl Api<'_> {
             .await
     }
 
-    /// Asks people for a review; the forge takes all of them or none.
+    /// Assigns a pull request to exactly these people.
+    pub(super) async fn assign(
+        &self,
+        number: u64,
+        assignees: &[String],
+    ) -> Result<Reply, ForgeError> {
+        let url = self.repository_url("issues", &number.to_string());
+        let body = json!({ "assignees": assignees });
+        self.send(Operation::Assign, Method::PATCH, url, Some(body))
+            .await
+    }
+
+    /// Asks people and teams for a review; the forge takes all of them or none.
     pub(super) async fn request_reviews(
         &self,
         number: u64,
         reviewers: &[String],
+        teams: &[String],
     ) -> Result<Reply, ForgeError> {
         let url = self.repository_url("pulls", &format!("{number}/requested_reviewers"));
         self.send(
             Operation::Review,
             Method::POST,
             url,
-            Some(json!({ "reviewers": reviewers })),
+            Some(json!({ "reviewers": reviewers, "team_reviewers": teams })),
         )
         .await
     }

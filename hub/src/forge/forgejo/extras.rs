@@ -90,43 +90,85 @@ async fn create_label(api: &Api<'_>, name: &str) -> Result<Option<wire::Label>, 
     Ok(None)
 }
 
-/// Asks those for a review whom the forge has not asked yet. First all at once; if it refuses, one by one, so that one
-/// unknown name costs the others nothing.
-pub(super) async fn request_missing_reviews(
-    api: &Api<'_>,
-    pull: &wire::Pull,
-) -> Result<(), ForgeError> {
-    let asked: HashSet<String> = pull
-        .requested_reviewers
-        .iter()
+/// Asks people and teams for a review whom the forge has not asked yet, and assigns whom it has not assigned. First all
+/// at once; if it refuses, one by one, so that one unknown name costs the others nothing.
+pub(super) async fn add_missing_people(api: &Api<'_>, pull: &wire::Pull) -> Result<(), ForgeError> {
+    let intent = api.job.intent;
+    let users = missing(&intent.reviewers, logins(pull.requested_reviewers.as_ref()));
+    let teams = pull.requested_reviewers_teams.iter().flatten();
+    let teams = missing(
+        &intent.options.team_reviewers,
+        teams.map(|team| team.name.as_str()).collect(),
+    );
+    request_reviews(api, pull.number, &users, &teams).await?;
+    assign(api, pull).await
+}
+
+fn logins(users: Option<&Vec<wire::User>>) -> Vec<&str> {
+    users
+        .into_iter()
         .flatten()
-        .map(|user| user.login.to_lowercase())
-        .collect();
-    let missing: Vec<String> = api
-        .job
-        .intent
-        .reviewers
+        .map(|user| user.login.as_str())
+        .collect()
+}
+
+fn missing(wanted: &[String], there: Vec<&str>) -> Vec<String> {
+    let there: HashSet<String> = there.into_iter().map(str::to_lowercase).collect();
+    let missing = wanted
         .iter()
-        .filter(|name| !asked.contains(&name.to_lowercase()))
-        .cloned()
-        .collect();
-    if missing.is_empty()
+        .filter(|name| !there.contains(&name.to_lowercase()));
+    missing.cloned().collect()
+}
+
+async fn request_reviews(
+    api: &Api<'_>,
+    pull: u64,
+    users: &[String],
+    teams: &[String],
+) -> Result<(), ForgeError> {
+    let all = users.len() + teams.len();
+    if all == 0
         || api
-            .request_reviews(pull.number, &missing)
+            .request_reviews(pull, users, teams)
             .await?
             .status
             .is_success()
     {
         return Ok(());
     }
-    for name in missing {
-        let reply = api
-            .request_reviews(pull.number, std::slice::from_ref(&name))
-            .await?;
+    let users = users
+        .iter()
+        .map(|name| (std::slice::from_ref(name), &[][..]));
+    let teams = teams
+        .iter()
+        .map(|name| (&[][..], std::slice::from_ref(name)));
+    for (user, team) in users.chain(teams) {
+        let reply = api.request_reviews(pull, user, team).await?;
         if !reply.status.is_success() {
             warn!(
-                key = %api.job.key, repository = api.repository, reviewer = name, status = reply.status.as_u16(),
+                key = %api.job.key, repository = api.repository, reviewer = ?user.first().or(team.first()),
+                status = reply.status.as_u16(),
                 "the reviewer cannot be asked{}; give them access to the repository or correct the route", reply.said(),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The forge takes only whole lists of assignees, and each only if it may assign all of it.
+async fn assign(api: &Api<'_>, pull: &wire::Pull) -> Result<(), ForgeError> {
+    let there = logins(pull.assignees.as_ref());
+    let missing = missing(&api.job.intent.options.assignees, there.clone());
+    let mut assigned: Vec<String> = there.into_iter().map(str::to_owned).collect();
+    for name in missing {
+        assigned.push(name);
+        let reply = api.assign(pull.number, &assigned).await?;
+        if !reply.status.is_success() {
+            let name = assigned.pop();
+            warn!(
+                key = %api.job.key, repository = api.repository, assignee = ?name, status = reply.status.as_u16(),
+                "the pull request cannot be assigned to them{}; give them access to the repository or correct the route",
+                reply.said(),
             );
         }
     }

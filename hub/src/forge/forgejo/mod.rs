@@ -22,7 +22,7 @@ use self::api::Api;
 use self::commit::Committed;
 use super::http::{Authorization, Http, failed};
 use super::{Forge, ForgeError, Job, Made, PullRequest, PullRequestState};
-use crate::change::CredentialRef;
+use crate::change::{CredentialRef, Intent};
 use crate::credentials::{Credentials, TOKEN_KEYS};
 use crate::response::ErrorType;
 
@@ -168,8 +168,11 @@ impl Forgejo {
         commit: String,
     ) -> Result<PullRequest, ForgeError> {
         let labels = self.label_ids(api).await?;
-        let reviewers = &api.job.intent.reviewers;
-        let mut reply = api.open(base, &labels, reviewers).await?;
+        let Intent {
+            reviewers, options, ..
+        } = api.job.intent;
+        let people = reviewers.len() + options.team_reviewers.len() + options.assignees.len();
+        let mut reply = api.open(base, &labels, true).await?;
         if reply.status.as_u16() == 409 {
             let pull = api
                 .pull(base, &api.job.intent.branch)
@@ -178,12 +181,12 @@ impl Forgejo {
             return self.adopt_pull(api, pull).await;
         }
         let mut pull = None;
-        if !reply.status.is_success() && !reviewers.is_empty() {
+        if !reply.status.is_success() && people > 0 {
             // One reviewer who may not review is enough for a refusal, and some servers find out only when the pull
             // request is there.
             pull = api.pull(base, &api.job.intent.branch).await?;
             if pull.is_none() {
-                reply = api.open(base, &labels, &[]).await?;
+                reply = api.open(base, &labels, false).await?;
             }
         }
         let pull = match pull {
@@ -194,7 +197,7 @@ impl Forgejo {
             }
             None => reply.json()?,
         };
-        extras::request_missing_reviews(api, &pull).await?;
+        extras::add_missing_people(api, &pull).await?;
         Ok(self.pull_request(&pull, Some(commit), false))
     }
 

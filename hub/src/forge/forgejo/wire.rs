@@ -16,6 +16,15 @@ pub(super) struct Pull {
     pub(super) head: PullSide,
     #[serde(default)]
     pub(super) requested_reviewers: Option<Vec<User>>,
+    #[serde(default)]
+    pub(super) requested_reviewers_teams: Option<Vec<Team>>,
+    #[serde(default)]
+    pub(super) assignees: Option<Vec<User>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Team {
+    pub(super) name: String,
 }
 
 #[derive(Debug, Deserialize)]

@@ -9,7 +9,7 @@ use nabu_common::crd::{
 
 use super::fields::{base_url, branch, one_line_names, repository};
 use super::{DEFAULT_BRANCH_PREFIX, Problem, Route, Scope, templates};
-use crate::change::{ForgeTarget, ProviderKind};
+use crate::change::{ForgeTarget, ProviderKind, PullRequestOptions};
 use crate::render::TemplateSources;
 use crate::render::paths::PathRules;
 use crate::routes::matcher::Matcher;
@@ -193,6 +193,7 @@ impl Form<'_> {
             labels: look.labels,
             reviewers: look.require_reviewers,
             draft: look.draft,
+            options: PullRequestOptions::default(),
             author: self.scope.author.clone(),
             max_attempts: None,
         })
