@@ -5,9 +5,11 @@
 //! write by itself. [`registry`] gives the forge of a target; [`http`] is the one way to send a request.
 
 pub mod forgejo;
+mod github;
 pub mod http;
 pub mod metrics;
 pub mod noop;
+mod ours;
 pub mod registry;
 mod text;
 
@@ -18,7 +20,7 @@ use async_trait::async_trait;
 use nabu_common::ids::ResponseKey;
 
 use crate::change::Intent;
-use crate::response::ResponseError;
+use crate::response::{ErrorType, ResponseError};
 
 /// Why a forge did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +36,10 @@ pub enum ForgeError {
         /// A sentence for people.
         detail: String,
     },
+    /// Nothing can be done with this credential or in this repository until people act (suspended, archived). Looked at
+    /// again from time to time; does not count as an attempt.
+    #[error("parked: {}: {}", .0.reason, .0.detail)]
+    Parked(ResponseError),
     /// The forge is down for everyone (connection refused, no such host, TLS failure, 502, 503, 504). Does not count
     /// as an attempt.
     #[error("unavailable: {detail}")]
@@ -41,6 +47,12 @@ pub enum ForgeError {
         /// A sentence for people.
         detail: String,
     },
+}
+
+impl ForgeError {
+    fn parked(kind: ErrorType, reason: &str, detail: impl Into<String>) -> Self {
+        Self::Parked(ResponseError::new(kind, reason, detail))
+    }
 }
 
 /// Whether a pull request still waits to be merged.
@@ -65,6 +77,8 @@ pub struct PullRequest {
     pub state: PullRequestState,
     /// Whether it existed before this call.
     pub adopted: bool,
+    /// What the route wants and could not be done, for people; the pull request stands without it.
+    pub notes: Vec<String>,
 }
 
 /// What came of making a change.

@@ -20,6 +20,7 @@ impl Forge for Noop {
             commit: None,
             state: PullRequestState::Open,
             adopted: false,
+            notes: Vec::new(),
         }))
     }
 

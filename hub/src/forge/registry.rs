@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::forgejo::Forgejo;
+use super::github::{self, Github, account::Account};
 use super::http::{Http, HttpClients, Timeouts};
 use super::metrics::ForgeMetrics;
 use super::noop::Noop;
 use super::{Forge, ForgeError};
-use crate::change::{ForgeTarget, ProviderKind};
+use crate::change::{CredentialRef, ForgeTarget, ProviderKind};
 use crate::credentials::Credentials;
 use crate::response::{ErrorType, ResponseError};
 
@@ -25,6 +26,8 @@ struct Inner {
     metrics: ForgeMetrics,
     clients: HttpClients,
     forges: Mutex<HashMap<ForgeTarget, Arc<dyn Forge>>>,
+    /// By target without its repository.
+    github_accounts: Mutex<HashMap<ForgeTarget, Arc<Account>>>,
 }
 
 impl std::fmt::Debug for Forges {
@@ -52,6 +55,7 @@ impl Forges {
                 metrics,
                 clients,
                 forges: Mutex::default(),
+                github_accounts: Mutex::default(),
             }),
         }
     }
@@ -77,16 +81,48 @@ impl Inner {
         match target.kind {
             ProviderKind::Noop => Ok(Arc::new(Noop)),
             ProviderKind::ForgejoToken => self.forgejo(target),
-            ProviderKind::GithubApp | ProviderKind::GithubToken | ProviderKind::GitlabToken => {
-                Err(permanent(
-                    "ProviderNotServed",
-                    format!(
-                        "provider.kind is {}; this version of nabu-hub serves forgejo-token and noop",
-                        target.kind
-                    ),
-                ))
-            }
+            ProviderKind::GithubApp | ProviderKind::GithubToken => self.github(target),
+            ProviderKind::GitlabToken => Err(permanent(
+                "ProviderNotServed",
+                format!(
+                    "provider.kind is {}; this version of nabu-hub serves github-app, github-token, forgejo-token and noop",
+                    target.kind
+                ),
+            )),
         }
+    }
+
+    fn github(&self, target: &ForgeTarget) -> Result<Arc<dyn Forge>, ForgeError> {
+        let mut accounts = self
+            .github_accounts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let shared = ForgeTarget {
+            repository: String::new(),
+            ..target.clone()
+        };
+        let account = if let Some(account) = accounts.get(&shared) {
+            Arc::clone(account)
+        } else {
+            let account = Arc::new(self.github_account(target)?);
+            accounts.insert(shared, Arc::clone(&account));
+            account
+        };
+        Ok(Arc::new(Github::new(account, &target.repository)?))
+    }
+
+    fn github_account(&self, target: &ForgeTarget) -> Result<Account, ForgeError> {
+        let credential = credential(target)?;
+        let place = target.base_url.as_deref().unwrap_or("https://github.com");
+        let client = self.clients.get(place, target.ca_bundle.as_deref())?;
+        let http = Http::new(
+            client,
+            target.kind,
+            "the credential",
+            place,
+            self.metrics.clone(),
+        );
+        github::account(target, http, credential, self.credentials.clone())
     }
 
     fn forgejo(&self, target: &ForgeTarget) -> Result<Arc<dyn Forge>, ForgeError> {
@@ -97,12 +133,7 @@ impl Inner {
                 target.repository
             )));
         };
-        let Some(credential) = target.credential.clone() else {
-            return Err(invalid(format!(
-                "the route to {} names no Secret; set provider.credentialsRef",
-                target.repository
-            )));
-        };
+        let credential = credential(target)?;
         let client = self.clients.get(base_url, target.ca_bundle.as_deref())?;
         let http = Http::new(
             client,
@@ -120,6 +151,16 @@ impl Inner {
         )?;
         Ok(Arc::new(forge))
     }
+}
+
+fn credential(target: &ForgeTarget) -> Result<CredentialRef, ForgeError> {
+    target.credential.clone().ok_or_else(|| {
+        let detail = format!(
+            "the route to {} names no Secret; set provider.credentialsRef",
+            target.repository
+        );
+        permanent("InvalidRoute", detail)
+    })
 }
 
 fn permanent(reason: &str, detail: String) -> ForgeError {
@@ -176,19 +217,43 @@ mod tests {
 
     #[test]
     fn a_provider_that_is_not_served_yet_is_named() {
-        for kind in [
-            ProviderKind::GithubApp,
-            ProviderKind::GithubToken,
-            ProviderKind::GitlabToken,
-        ] {
-            assert_eq!(reason(forges().get(&target(kind))), "ProviderNotServed");
+        let kind = ProviderKind::GitlabToken;
+        assert_eq!(reason(forges().get(&target(kind))), "ProviderNotServed");
+    }
+
+    #[test]
+    fn a_github_route_needs_a_secret_and_a_repository() {
+        for kind in [ProviderKind::GithubApp, ProviderKind::GithubToken] {
+            let mut target = target(kind);
+            assert_eq!(reason(forges().get(&target)), "InvalidRoute");
+            target.credential = Some(CredentialRef {
+                namespace: "n".to_owned(),
+                name: "s".to_owned(),
+            });
+            assert_eq!(reason(forges().get(&target)), "a forge");
+            for (base_url, repository) in [
+                (None, "r"),
+                (None, "o/r/x"),
+                (None, "o/.."),
+                (Some("ftp://git.example"), "o/r"),
+                (Some("https://user@git.example"), "o/r"),
+            ] {
+                let target = ForgeTarget {
+                    base_url: base_url.map(str::to_owned),
+                    repository: repository.to_owned(),
+                    ..target.clone()
+                };
+                assert_eq!(
+                    reason(forges().get(&target)),
+                    "InvalidRoute",
+                    "{base_url:?} {repository}"
+                );
+            }
         }
     }
 
     #[test]
     fn a_forgejo_route_needs_an_address_a_secret_and_a_repository() {
-        use crate::change::CredentialRef;
-
         let forges = forges();
         let mut target = target(ProviderKind::ForgejoToken);
         assert_eq!(reason(forges.get(&target)), "InvalidRoute");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use nabu_common::ids::Revision;
 
-use super::retry::{RetryPolicy, outage_wait};
+use super::retry::{RetryPolicy, outage_wait, parked_wait};
 use super::{Attempt, Conclusion};
 use crate::forge::{ForgeError, Made, PullRequest, PullRequestState};
 use crate::response::{
@@ -221,7 +221,11 @@ fn record_pull_request(progress: &mut Progress, pull_request: &PullRequest, mome
     } else {
         "opened"
     };
-    let message = format!("pull request {verb}: {}", pull_request.url);
+    let mut message = format!("pull request {verb}: {}", pull_request.url);
+    if !pull_request.notes.is_empty() {
+        message.push_str("; without ");
+        message.push_str(&pull_request.notes.join("; "));
+    }
     set_condition(progress, PULL_REQUEST, status, reason, &message, moment);
     progress.url = Some(pull_request.url.clone());
     progress.commit.clone_from(&pull_request.commit);
@@ -265,6 +269,11 @@ pub fn fail(progress: &mut Progress, error: &ForgeError, retry: &RetryPolicy, mo
             progress.error = Some(transient("RateLimited", detail));
             let asked = (*retry_after).clamp(SHORTEST_LIMIT_WAIT, LONGEST_LIMIT_WAIT);
             wait(progress, asked + asked.mul_f64(0.1 * moment.jitter), moment);
+            progress.waits = progress.waits.saturating_add(1);
+        }
+        ForgeError::Parked(error) => {
+            progress.error = Some(error.clone());
+            wait(progress, parked_wait(progress.waits, moment.jitter), moment);
             progress.waits = progress.waits.saturating_add(1);
         }
         ForgeError::Unavailable { detail } => {

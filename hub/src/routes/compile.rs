@@ -100,7 +100,8 @@ pub fn compile(namespace: &str, name: &str, object: &Value) -> Result<Compiled, 
         routes.extend(own_route(&scope, &path, &own_name, route, &mut problems));
     }
     let mut unsupported = upstream::compile(&scope, &spec, &mut routes, &mut problems);
-    unsupported.extend(routes.iter().filter_map(not_served_yet));
+    unsupported.extend(routes.iter().filter_map(not_served));
+    unsupported.dedup();
     let mut seen = HashSet::new();
     for route in &routes {
         if !seen.insert(route.id.clone()) {
@@ -120,16 +121,22 @@ pub fn compile(namespace: &str, name: &str, object: &Value) -> Result<Compiled, 
     }
 }
 
-/// A route whose forge this version knows by name only.
-fn not_served_yet(route: &Route) -> Option<Problem> {
+/// What a route wants and its forge does not do.
+fn not_served(route: &Route) -> Option<Problem> {
     let kind = route.target.kind;
+    let problem = |path: String, message: String| Some(Problem { path, message });
     match kind {
         ProviderKind::ForgejoToken | ProviderKind::Noop => None,
-        ProviderKind::GithubApp | ProviderKind::GithubToken | ProviderKind::GitlabToken => {
+        ProviderKind::GithubApp | ProviderKind::GithubToken => {
+            route.author.as_ref()?;
+            let message = "is not used on GitHub, whose commits are made and signed in the name of the App or of the token's owner";
+            problem("spec.bot".to_owned(), message.to_owned())
+        }
+        ProviderKind::GitlabToken => {
             let message = format!(
                 "{kind} is not served by this version; responses that the route takes end Failed"
             );
-            Some(Problem::new(format!("route {}", route.id), message))
+            problem(format!("route {}", route.id), message)
         }
     }
 }

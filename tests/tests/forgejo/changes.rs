@@ -87,6 +87,7 @@ async fn doing_it_again_costs_one_request_and_changes_nothing() {
         second,
         PullRequest {
             adopted: true,
+            notes: Vec::new(),
             ..first
         }
     );
@@ -233,6 +234,7 @@ async fn noop_names_a_pull_request_and_calls_nobody() {
         commit: None,
         state: PullRequestState::Open,
         adopted: false,
+        notes: Vec::new(),
     };
     assert_eq!((made, requests), (Ok(Made::PullRequest(pull)), 0));
 }

@@ -89,7 +89,11 @@ async fn what_is_missing_or_forbidden_is_named() {
 
     set_token(&bed.credentials, bed.forge.token());
     bed.repository.archive().await.unwrap();
-    expect(&intent, ErrorType::Permanent, "RepositoryArchived").await;
+    let (made, _) = bed.make(&intent).await;
+    let Err(ForgeError::Parked(error)) = made else {
+        panic!("not parked: {made:?}");
+    };
+    assert_eq!(error.reason, "RepositoryArchived");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -220,6 +220,7 @@ impl Forgejo {
             commit,
             state,
             adopted,
+            notes: Vec::new(),
         }
     }
 
