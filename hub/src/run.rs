@@ -21,6 +21,7 @@ use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::credentials::Credentials;
 use crate::execute::clusters::ClusterDirectory;
+use crate::execute::lanes::Lanes;
 use crate::execute::metrics::ExecuteMetrics;
 use crate::execute::{self, Context};
 use crate::forge::metrics::ForgeMetrics;
@@ -123,6 +124,7 @@ pub async fn serve(
         GatewayMetrics::register(&mut registry),
         shutdown.clone(),
     );
+    let gates = store.gates().await?;
     let context = Context {
         store: Arc::clone(&store),
         forges: Arc::new(Forges::new(
@@ -136,7 +138,7 @@ pub async fn serve(
         settings: execute::Settings {
             max_attempts: config.max_attempts,
         },
-        lanes: std::sync::Mutex::default(),
+        lanes: std::sync::Mutex::new(Lanes::new(config.github_budget(), gates)),
         called: std::sync::Mutex::default(),
     };
     let queue = QueueMetrics::register(&mut registry);

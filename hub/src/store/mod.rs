@@ -17,6 +17,8 @@ use jiff::Timestamp;
 use nabu_common::ids::{ClusterId, ResponseKey, ResponseUid, Revision};
 
 use crate::change::{Intent, ProviderKind};
+use crate::execute::gate::Gate;
+use crate::execute::lanes::LaneId;
 use crate::response::{Observation, Phase, Progress, Response, ResponseError};
 
 /// A store that many parts share.
@@ -364,6 +366,12 @@ pub trait Store: Send + Sync {
     /// Appends a line to the audit log that is about no single response, or about one that is refused.
     async fn audit(&self, cluster: Option<&ClusterId>, event: AuditEvent)
     -> Result<(), StoreError>;
+
+    /// Stores gates as they are now; a newer state replaces an older one.
+    async fn put_gates(&self, gates: Vec<(LaneId, Gate)>) -> Result<(), StoreError>;
+
+    /// All gates that are stored.
+    async fn gates(&self) -> Result<Vec<(LaneId, Gate)>, StoreError>;
 
     /// Ends the writer after everything that was asked before is committed.
     async fn close(&self);

@@ -25,6 +25,8 @@ use super::{
     Acknowledgement, AttemptRecord, AuditEvent, ClusterRecord, Observed, Registration,
     ResponseFilter, ResponseSummary, SessionFacts, Store, StoreError, Transition,
 };
+use crate::execute::gate::Gate;
+use crate::execute::lanes::LaneId;
 use crate::response::{Observation, Progress, Response};
 use writer::Writer;
 
@@ -262,6 +264,16 @@ impl Store for SqliteStore {
         self.writer
             .submit(move |c| Box::pin(write::audit(c, cluster, event)))
             .await
+    }
+
+    async fn put_gates(&self, gates: Vec<(LaneId, Gate)>) -> Result<(), StoreError> {
+        self.writer
+            .submit(move |c| Box::pin(write::put_gates(c, gates)))
+            .await
+    }
+
+    async fn gates(&self) -> Result<Vec<(LaneId, Gate)>, StoreError> {
+        read::gates(&self.readers).await
     }
 
     async fn close(&self) {

@@ -12,6 +12,8 @@ use super::rows::{
     time, unsigned,
 };
 use super::writer::OrFailed as _;
+use crate::execute::gate::Gate;
+use crate::execute::lanes::LaneId;
 use crate::response::Response;
 use crate::store::{
     AttemptRecord, AttemptResult, AuditEvent, ClusterRecord, ResponseFilter, ResponseSummary,
@@ -264,6 +266,19 @@ pub(super) async fn history(
                 action: column(row, "action")?,
                 detail: column(row, "detail")?,
             })
+        })
+        .collect()
+}
+
+pub(super) async fn gates(pool: &SqlitePool) -> Result<Vec<(LaneId, Gate)>, StoreError> {
+    let rows = sqlx::query("SELECT lane, state FROM gates")
+        .fetch_all(pool)
+        .await
+        .or_failed("read the limits of forges")?;
+    rows.iter()
+        .map(|row| {
+            let lane = from_json("a lane", column(row, "lane")?)?;
+            Ok((lane, from_json("a gate", column(row, "state")?)?))
         })
         .collect()
 }

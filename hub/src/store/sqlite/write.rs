@@ -10,6 +10,8 @@ use super::rows::{
     column, content_to_json, observation, progress, signed, time, to_json, unsigned,
 };
 use super::writer::OrFailed as _;
+use crate::execute::gate::Gate;
+use crate::execute::lanes::LaneId;
 use crate::plan::progress as transitions;
 use crate::response::{Observation, Progress, Response};
 use crate::store::{
@@ -425,5 +427,22 @@ async fn append(
         .execute(connection)
         .await
         .or_failed("append to the audit log")?;
+    Ok(())
+}
+
+pub(super) async fn put_gates(
+    connection: &mut SqliteConnection,
+    gates: Vec<(LaneId, Gate)>,
+) -> Result<(), StoreError> {
+    for (lane, gate) in gates {
+        sqlx::query(
+            "INSERT INTO gates (lane, state) VALUES (?1, ?2) ON CONFLICT (lane) DO UPDATE SET state = ?2",
+        )
+        .bind(to_json(&lane)?)
+        .bind(to_json(&gate)?)
+        .execute(&mut *connection)
+        .await
+        .or_failed("store the limits of a forge")?;
+    }
     Ok(())
 }
