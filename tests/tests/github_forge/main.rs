@@ -1,0 +1,6 @@
+//! The test forge that speaks GitHub's API, by itself: whatever is wrong here would make every test above it worthless.
+
+#![allow(missing_docs)]
+
+mod client;
+mod graphql;
