@@ -115,13 +115,7 @@ impl Inner {
         let credential = credential(target)?;
         let place = target.base_url.as_deref().unwrap_or("https://github.com");
         let client = self.clients.get(place, target.ca_bundle.as_deref())?;
-        let http = Http::new(
-            client,
-            target.kind,
-            "the credential",
-            place,
-            self.metrics.clone(),
-        );
+        let http = Http::new(client, target.kind, "GitHub", place, self.metrics.clone());
         github::account(target, http, credential, self.credentials.clone())
     }
 

@@ -55,7 +55,7 @@ async fn files_are_created_updated_and_deleted_in_one_commit_with_three_requests
     assert_eq!(pulls[0]["title"], "Revoke ops-admin");
     assert_eq!(pulls[0]["body"], intent.body.as_str());
     assert_eq!(pulls[0]["base"]["label"], "main");
-    assert_counted(&bed.registry);
+    assert_counted(&bed.hub.registry);
 }
 
 fn assert_counted(registry: &Registry) {

@@ -184,6 +184,12 @@ impl Account {
         failed(kind, reason, self.detail(&said, remedy))
     }
 
+    /// Something was there before us, and cannot be seen yet.
+    pub(super) fn behind(&self, error: &GraphqlError) -> ForgeError {
+        let detail = self.detail(&error.said(), "the next attempt looks again");
+        failed(Transient, "Behind", detail)
+    }
+
     /// What a REST answer that is no success means.
     pub(super) fn explain_reply(&self, reply: &Reply) -> ForgeError {
         match known(&reply.said()) {

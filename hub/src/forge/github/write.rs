@@ -237,7 +237,7 @@ impl Account {
             return Written::NoDifference;
         }
         if is_there_already(alias, error) {
-            return Written::LookAgain(self.explain(error));
+            return Written::LookAgain(self.behind(error));
         }
         Written::Refused {
             error: self.explain(error),
