@@ -2,5 +2,9 @@
 
 #![allow(missing_docs)]
 
+mod access;
 mod client;
+mod faults;
 mod graphql;
+mod people;
+mod rest;

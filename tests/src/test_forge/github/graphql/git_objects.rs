@@ -13,7 +13,7 @@ const LONGEST_TEXT: usize = 512_000;
 
 /// What an expression such as `main:path` stands for. Names of branches are looked up in the state and not in git, so
 /// that an older picture gives older files.
-pub fn object(repository: &Repository, expression: &str) -> ApiResult<Item> {
+pub(super) fn object(repository: &Repository, expression: &str) -> ApiResult<Item> {
     let (revision, path) = match expression.split_once(':') {
         Some((revision, path)) => (revision, Some(path)),
         None => (expression, None),
@@ -59,7 +59,7 @@ fn git(state: &State, id: u64) -> ApiResult<&GitRepository> {
 }
 
 /// A field of `Commit`.
-pub fn commit(
+pub(super) fn commit(
     context: &Context,
     id: u64,
     oid: &str,
@@ -142,7 +142,7 @@ fn person(state: &State, signature: &Signature, date: &str) -> Item {
 }
 
 /// A field of `Blob`.
-pub fn blob(context: &Context, id: u64, oid: &str, name: &str) -> ApiResult<Option<Item>> {
+pub(super) fn blob(context: &Context, id: u64, oid: &str, name: &str) -> ApiResult<Option<Item>> {
     let state = context.state();
     let content = git(&state, id)?.blob(oid)?;
     let binary = content.contains(&0) || std::str::from_utf8(&content).is_err();
@@ -163,7 +163,7 @@ pub fn blob(context: &Context, id: u64, oid: &str, name: &str) -> ApiResult<Opti
 }
 
 /// A field of `Tree`.
-pub fn tree(
+pub(super) fn tree(
     context: &Context,
     id: u64,
     oid: &str,
@@ -190,7 +190,7 @@ pub fn tree(
 }
 
 /// A field of `TreeEntry`.
-pub fn entry(id: u64, entry: &Entry, name: &str) -> ApiResult<Option<Item>> {
+pub(super) fn entry(id: u64, entry: &Entry, name: &str) -> ApiResult<Option<Item>> {
     let last = entry.path.rsplit('/').next().unwrap_or_default();
     Ok(Some(match name {
         "name" => Item::leaf(last),

@@ -10,7 +10,7 @@ use crate::test_forge::github::model::{Permission, PullRequest, PullState, Repos
 
 /// A pull request that is to be opened.
 #[derive(Clone, Debug, Default)]
-pub struct NewPull {
+pub(crate) struct NewPull {
     /// Branch that it goes to.
     pub base: String,
     /// `branch` or `owner:branch`.
@@ -28,7 +28,7 @@ pub struct NewPull {
 }
 
 /// Opens a pull request and gives its number.
-pub fn create(state: &mut State, caller: &Caller, id: u64, new: &NewPull) -> ApiResult<u64> {
+pub(crate) fn create(state: &mut State, caller: &Caller, id: u64, new: &NewPull) -> ApiResult<u64> {
     let author = actor(state, caller)?.login.clone();
     let (head_repository, branch) = head_of(state, caller, id, new)?;
     let head_git = head_repository.git.clone();
@@ -161,7 +161,7 @@ fn pull_target<'s>(
 
 /// What an update of a pull request may change.
 #[derive(Clone, Debug, Default)]
-pub struct Update {
+pub(crate) struct Update {
     /// Title.
     pub title: Option<String>,
     /// Text.
@@ -175,7 +175,7 @@ pub struct Update {
 }
 
 /// Changes a pull request.
-pub fn update(
+pub(crate) fn update(
     state: &mut State,
     caller: &Caller,
     id: u64,
@@ -241,7 +241,7 @@ fn set_open(state: &mut State, id: u64, number: u64, open: bool) -> ApiResult<()
 
 /// How a merge is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MergeMethod {
+pub(crate) enum MergeMethod {
     /// A commit with two parents.
     Merge,
     /// One commit with everything.
@@ -251,7 +251,7 @@ pub enum MergeMethod {
 }
 
 /// Merges a pull request and gives the new commit. The branch of the head stays.
-pub fn merge(
+pub(crate) fn merge(
     state: &mut State,
     caller: &Caller,
     id: u64,
@@ -326,7 +326,7 @@ fn rebase(
 }
 
 /// Asks for a merge as soon as it is possible.
-pub fn enable_auto_merge(
+pub(crate) fn enable_auto_merge(
     state: &mut State,
     caller: &Caller,
     id: u64,
@@ -350,7 +350,7 @@ pub fn enable_auto_merge(
 }
 
 /// A pull request, to change it.
-pub fn get(state: &mut State, id: u64, number: u64) -> ApiResult<&mut PullRequest> {
+pub(crate) fn get(state: &mut State, id: u64, number: u64) -> ApiResult<&mut PullRequest> {
     let repository = state.repositories.get_mut(&id);
     repository
         .and_then(|repository| repository.pulls.get_mut(&number))
