@@ -6,8 +6,8 @@
 use anyhow::{Context as _, Result, bail};
 use nabu_tests::test_forge::github::{self, Options, TestGithub};
 use serde_json::json;
-use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -62,16 +62,15 @@ fn say(line: &serde_json::Value) {
 
 async fn until_the_end() -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
-    let closed = async {
-        let mut bytes = [0; 1024];
-        let mut stdin = tokio::io::stdin();
-        while matches!(stdin.read(&mut bytes).await, Ok(1..)) {}
-    };
+    let (close, closed) = oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        close.send(())
+    });
     tokio::select! {
-        () = closed => {}
+        _ = closed => {}
         _ = terminate.recv() => {}
         _ = tokio::signal::ctrl_c() => {}
     }
-    // The thread that reads stdin would hold the runtime up; nothing is left to be done in it.
     Ok(())
 }

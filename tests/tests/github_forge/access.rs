@@ -11,9 +11,9 @@ async fn app(github: &TestGithub, jwt: &str) -> (u16, Value) {
     rest_as(github, jwt, Method::GET, "/app", None).await
 }
 
-fn jwt(app: &App, issuer: Value, issued: i64, expires: i64) -> String {
+fn jwt(app: &App, issuer: &Value, from: i64, until: i64) -> String {
     let now = Timestamp::now();
-    app.jwt(&issuer, now + issued.seconds(), now + expires.seconds())
+    app.jwt(issuer, now + from.seconds(), now + until.seconds())
         .expect("a JWT")
 }
 
@@ -30,16 +30,19 @@ async fn an_app_comes_in_with_its_id_or_its_client_id_and_a_jwt_of_at_most_ten_m
         json!(own.id.to_string()),
         json!(own.client_id),
     ] {
-        let (status, body) = app(&github, &jwt(own, issuer, -60, 540)).await;
+        let (status, body) = app(&github, &jwt(own, &issuer, -60, 540)).await;
         assert_eq!((status, &body["id"]), (200, &json!(own.id)));
     }
     let other = App::generate(own.id, "other", 1).expect("an App");
     let refused = [
-        (jwt(&other, json!(own.id), -60, 540), "could not be decoded"),
-        (jwt(own, json!(own.id), -120, -60), "'exp'"),
-        (jwt(own, json!(own.id), 0, 700), "too far in the future"),
-        (jwt(own, json!(own.id), 60, 540), "'iat'"),
-        (jwt(own, json!(7), -60, 540), "'iss'"),
+        (
+            jwt(&other, &json!(own.id), -60, 540),
+            "could not be decoded",
+        ),
+        (jwt(own, &json!(own.id), -120, -60), "'exp'"),
+        (jwt(own, &json!(own.id), 0, 700), "too far in the future"),
+        (jwt(own, &json!(own.id), 60, 540), "'iat'"),
+        (jwt(own, &json!(7), -60, 540), "'iss'"),
     ];
     for (token, reason) in refused {
         let (status, body) = app(&github, &token).await;
@@ -60,7 +63,7 @@ async fn an_installation_has_tokens_of_an_hour_and_acts_as_the_bot_of_the_app() 
         .create_repository("ninsun-labs/gitops")
         .await
         .expect("a repository");
-    let token = jwt(github.app(), json!(github.app().client_id), -60, 540);
+    let token = jwt(github.app(), &json!(github.app().client_id), -60, 540);
     let path = "/repos/ninsun-labs/gitops/installation";
     let (status, found) = rest_as(&github, &token, Method::GET, path, None).await;
     assert_eq!(

@@ -78,6 +78,23 @@ async fn a_tree_a_commit_a_ref_and_a_pull_request() {
         .collect();
     assert!(paths.contains(&"odd \"ä\"/x") && !paths.contains(&"clusters/prod-eu/obsolete.yaml"));
 
+    repository.check().expect("git and the forge agree");
+    assert_eq!(github.violations(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_pull_request_from_its_opening_to_its_merge() {
+    let github = TestGithub::start().await.expect("a forge");
+    let repository = github
+        .create_repository("ninsun-labs/gitops")
+        .await
+        .expect("a repository");
+    let tip = repository
+        .add_files("nabu/a/b", &[File::plain("new", "new\n")])
+        .expect("files");
+    let call = async |method: Method, path: &str, body| {
+        rest(&github, method, &format!("{REPOSITORY}{path}"), body).await
+    };
     let new_pull = Some(json!({ "title": "t", "body": "b", "head": "nabu/a/b", "base": "main" }));
     let (status, pull) = call(Method::POST, "/pulls", new_pull.clone()).await;
     assert_eq!((status, &pull["number"]), (201, &json!(1)));
@@ -145,7 +162,7 @@ async fn a_tree_a_commit_a_ref_and_a_pull_request() {
     let (status, merged) = call(
         Method::PUT,
         "/pulls/1/merge",
-        Some(json!({ "merge_method": "squash", "sha": commit["sha"] })),
+        Some(json!({ "merge_method": "squash", "sha": tip })),
     )
     .await;
     assert_eq!((status, &merged["merged"]), (200, &json!(true)));

@@ -157,7 +157,7 @@ impl App {
             return Err("'Expiration time' claim ('exp') is too far in the future");
         }
         match claims["iat"].as_i64() {
-            Some(issued) if issued <= now + CLOCK_SKEW_SECONDS => Ok(()),
+            Some(time) if time <= now + CLOCK_SKEW_SECONDS => Ok(()),
             _ => Err(
                 "'Issued at' claim ('iat') must be an Integer representing the time that the assertion was issued",
             ),

@@ -197,6 +197,10 @@ pub(super) struct PullRequest {
 
 /// A repository.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "GitHub has them side by side"
+)]
 pub(super) struct Repository {
     /// Number of the repository.
     pub id: u64,
@@ -289,8 +293,8 @@ impl State {
         let named = |repository: &&Repository| repository.full_name().eq_ignore_ascii_case(&wanted);
         all.clone().find(named).or_else(|| {
             let had = |repository: &&Repository| {
-                let mut names = repository.former_names.iter();
-                names.any(|former| former.eq_ignore_ascii_case(&wanted))
+                let mut former = repository.former_names.iter();
+                former.any(|one| one.eq_ignore_ascii_case(&wanted))
             };
             all.find(had).filter(|_| follow)
         })

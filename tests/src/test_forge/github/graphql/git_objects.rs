@@ -144,18 +144,18 @@ fn person(state: &State, signature: &Signature, date: &str) -> Item {
 /// A field of `Blob`.
 pub(super) fn blob(context: &Context, id: u64, oid: &str, name: &str) -> ApiResult<Option<Item>> {
     let state = context.state();
-    let content = git(&state, id)?.blob(oid)?;
-    let binary = content.contains(&0) || std::str::from_utf8(&content).is_err();
+    let bytes = git(&state, id)?.blob(oid)?;
+    let binary = bytes.contains(&0) || std::str::from_utf8(&bytes).is_err();
     Ok(Some(match name {
         "id" => Item::leaf(node_id("B", &[&id.to_string(), oid])),
         "oid" => Item::leaf(oid),
         "abbreviatedOid" => Item::leaf(oid.get(..7).unwrap_or(oid)),
-        "byteSize" => Item::leaf(content.len()),
+        "byteSize" => Item::leaf(bytes.len()),
         "isBinary" => Item::leaf(binary),
-        "isTruncated" => Item::leaf(!binary && content.len() > LONGEST_TEXT),
+        "isTruncated" => Item::leaf(!binary && bytes.len() > LONGEST_TEXT),
         "text" if binary => Item::null(),
         "text" => {
-            let cut = &content[..content.len().min(LONGEST_TEXT)];
+            let cut = &bytes[..bytes.len().min(LONGEST_TEXT)];
             Item::leaf(String::from_utf8_lossy(cut).into_owned())
         }
         _ => return Ok(None),

@@ -111,7 +111,9 @@ fn create_commit(context: &Context, input: &Arguments) -> ApiResult<Item> {
     let (id, oid) = context.server.change(|state| {
         let id = if let Some(id) = branch.text("id") {
             let (id, ref_name) = reference(context, state, id)?;
-            new.branch = refs::branch_of(&ref_name).unwrap_or_default().to_owned();
+            refs::branch_of(&ref_name)
+                .unwrap_or_default()
+                .clone_into(&mut new.branch);
             id
         } else {
             let full = branch.required("repositoryNameWithOwner")?;

@@ -34,7 +34,7 @@ pub(crate) fn create(state: &mut State, caller: &Caller, id: u64, new: &NewPull)
     let head_git = head_repository.git.clone();
     let head_oid = head_repository.branch(&branch).cloned();
     let head_owner = head_repository.owner.clone();
-    let head_id = head_repository.id;
+    let source_id = head_repository.id;
     let repository = pull_target(state, caller, id)?;
     let base_oid = repository.branch(&new.base).cloned();
     let mut problems = Vec::new();
@@ -45,7 +45,7 @@ pub(crate) fn create(state: &mut State, caller: &Caller, id: u64, new: &NewPull)
         problems.push("Base sha can't be blank".to_owned());
     }
     if let (Some(head), Some(base)) = (&head_oid, &base_oid) {
-        if head_id != id {
+        if source_id != id {
             repository.git.take_objects_of(&head_git)?;
         }
         if repository.git.history(head, Some(base))?.is_empty() {
@@ -62,7 +62,7 @@ pub(crate) fn create(state: &mut State, caller: &Caller, id: u64, new: &NewPull)
     }
     let same = |pull: &&PullRequest| {
         pull.state == PullState::Open
-            && (pull.head_repository, &pull.head, &pull.base) == (head_id, &branch, &new.base)
+            && (pull.head_repository, &pull.head, &pull.base) == (source_id, &branch, &new.base)
     };
     if repository.pulls.values().any(|pull| same(&pull)) {
         problems.push(format!(
@@ -85,7 +85,7 @@ pub(crate) fn create(state: &mut State, caller: &Caller, id: u64, new: &NewPull)
         base: new.base.clone(),
         base_oid,
         head: branch,
-        head_repository: head_id,
+        head_repository: source_id,
         head_oid,
         merge_commit: None,
         author,
@@ -99,7 +99,7 @@ pub(crate) fn create(state: &mut State, caller: &Caller, id: u64, new: &NewPull)
         team_reviewers: Vec::new(),
         comments: Vec::new(),
         auto_merge: None,
-        maintainer_can_modify: new.maintainer_can_modify && head_id != id,
+        maintainer_can_modify: new.maintainer_can_modify && source_id != id,
     };
     repository.pulls.insert(number, pull);
     let pull_id = state.next_id();

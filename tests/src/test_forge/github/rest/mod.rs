@@ -96,10 +96,12 @@ fn decoded(text: &str) -> String {
 /// What a route gives: status and body; `None` if there is no such route.
 type Answer = ApiResult<Option<(u16, Value)>>;
 
+#[expect(clippy::unnecessary_wraps, reason = "what a route gives")]
 fn ok(body: Value) -> Answer {
     Ok(Some((200, body)))
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "what a route gives")]
 fn created(body: Value) -> Answer {
     Ok(Some((201, body)))
 }
