@@ -25,7 +25,7 @@ const LONGEST_JWT_SECONDS: i64 = 600;
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Caller {
+pub(super) enum Caller {
     /// A person with a token.
     User {
         /// Login.
@@ -42,7 +42,7 @@ pub enum Caller {
 
 impl Caller {
     /// The account that acts; the App itself has none.
-    pub fn login(&self) -> Option<&str> {
+    pub(super) fn login(&self) -> Option<&str> {
         match self {
             Self::User { login } | Self::Installation { login } => Some(login),
             Self::App => None,
@@ -50,7 +50,7 @@ impl Caller {
     }
 
     /// What a caller without the right is told.
-    pub fn refusal(&self) -> &'static str {
+    pub(super) fn refusal(&self) -> &'static str {
         match self {
             Self::User { .. } => "Resource not accessible by personal access token",
             Self::Installation { .. } | Self::App => "Resource not accessible by integration",
@@ -157,7 +157,7 @@ impl App {
             return Err("'Expiration time' claim ('exp') is too far in the future");
         }
         match claims["iat"].as_i64() {
-            Some(issued) if issued <= now + CLOCK_SKEW_SECONDS => Ok(()),
+            Some(time) if time <= now + CLOCK_SKEW_SECONDS => Ok(()),
             _ => Err(
                 "'Issued at' claim ('iat') must be an Integer representing the time that the assertion was issued",
             ),
@@ -167,7 +167,7 @@ impl App {
 
 /// A token of the installation.
 #[derive(Clone, Debug)]
-pub struct InstallationToken {
+pub(super) struct InstallationToken {
     /// The token.
     pub token: String,
     /// When it ends.
@@ -176,7 +176,7 @@ pub struct InstallationToken {
 
 /// Everyone who may come in.
 #[derive(Debug)]
-pub struct Credentials {
+pub(super) struct Credentials {
     /// Tokens of people with their logins.
     users: Mutex<Vec<(String, String)>>,
     /// The App.
@@ -187,7 +187,7 @@ pub struct Credentials {
 
 impl Credentials {
     /// An App, and nobody else.
-    pub fn new(app: App) -> Self {
+    pub(super) fn new(app: App) -> Self {
         Self {
             users: Mutex::default(),
             app,
@@ -197,20 +197,20 @@ impl Credentials {
     }
 
     /// A new fine-grained token of a person.
-    pub fn add_user(&self, login: &str) -> Result<String> {
+    pub(super) fn add_user(&self, login: &str) -> Result<String> {
         let token = format!("github_pat_{}_{}", random(22)?, random(59)?);
         lock(&self.users).push((token.clone(), login.to_owned()));
         Ok(token)
     }
 
     /// A token is not known any more.
-    pub fn revoke(&self, token: &str) {
+    pub(super) fn revoke(&self, token: &str) {
         lock(&self.users).retain(|(known, _)| known != token);
         lock(&self.minted).retain(|known| known.token != token);
     }
 
     /// A new token of the installation; long ones have the form that GitHub announced for stateless tokens.
-    pub fn mint(&self, long: bool) -> Result<InstallationToken> {
+    pub(super) fn mint(&self, long: bool) -> Result<InstallationToken> {
         self.mints.fetch_add(1, Ordering::Relaxed);
         let token = InstallationToken {
             token: format!("ghs_{}", random(if long { 500 } else { 36 })?),
@@ -221,17 +221,17 @@ impl Credentials {
     }
 
     /// How many tokens of the installation were made.
-    pub fn mints(&self) -> u32 {
+    pub(super) fn mints(&self) -> u32 {
         self.mints.load(Ordering::Relaxed)
     }
 
     /// Every token of the installation ends now.
-    pub fn expire_installation_tokens(&self) {
+    pub(super) fn expire_installation_tokens(&self) {
         lock(&self.minted).clear();
     }
 
     /// Who sends this `Authorization` header; the error is what GitHub says.
-    pub fn caller(&self, authorization: Option<&str>) -> Result<Caller, String> {
+    pub(super) fn caller(&self, authorization: Option<&str>) -> Result<Caller, String> {
         const BAD: &str = "Bad credentials";
         let header = authorization.ok_or("Requires authentication")?;
         let (scheme, token) = header.split_once(' ').ok_or(BAD)?;

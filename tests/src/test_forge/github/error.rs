@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The kind of an error: a `type` in GraphQL, a status in REST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// There is no such thing, or the caller may not know of it.
     NotFound,
     /// The caller may not do this.
@@ -25,7 +25,7 @@ pub enum Kind {
 
 /// An error.
 #[derive(Clone, Debug)]
-pub struct ApiError {
+pub(super) struct ApiError {
     /// Its kind.
     pub kind: Kind,
     /// What people read.
@@ -33,11 +33,11 @@ pub struct ApiError {
 }
 
 /// What an operation gives.
-pub type ApiResult<T> = Result<T, ApiError>;
+pub(super) type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
     /// An error.
-    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+    pub(super) fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self {
             kind,
             message: message.into(),
@@ -45,31 +45,31 @@ impl ApiError {
     }
 
     /// There is no such thing.
-    pub fn not_found(message: impl Into<String>) -> Self {
+    pub(super) fn not_found(message: impl Into<String>) -> Self {
         Self::new(Kind::NotFound, message)
     }
 
     /// What was asked makes no sense.
-    pub fn unprocessable(message: impl Into<String>) -> Self {
+    pub(super) fn unprocessable(message: impl Into<String>) -> Self {
         Self::new(Kind::Unprocessable, message)
     }
 
     /// No repository of that name, for this caller.
-    pub fn no_repository(owner: &str, name: &str) -> Self {
+    pub(super) fn no_repository(owner: &str, name: &str) -> Self {
         Self::not_found(format!(
             "Could not resolve to a Repository with the name '{owner}/{name}'."
         ))
     }
 
     /// No object of that global id.
-    pub fn no_node(id: &str) -> Self {
+    pub(super) fn no_node(id: &str) -> Self {
         Self::not_found(format!(
             "Could not resolve to a node with the global id of '{id}'"
         ))
     }
 
     /// The `type` of an error in GraphQL.
-    pub fn graphql_type(&self) -> &'static str {
+    pub(super) fn graphql_type(&self) -> &'static str {
         match self.kind {
             Kind::NotFound => "NOT_FOUND",
             Kind::Forbidden | Kind::Unauthorized => "FORBIDDEN",
@@ -81,7 +81,7 @@ impl ApiError {
     }
 
     /// The status in REST.
-    pub fn status(&self) -> u16 {
+    pub(super) fn status(&self) -> u16 {
         match self.kind {
             Kind::NotFound => 404,
             Kind::Forbidden => 403,

@@ -41,7 +41,7 @@ struct Exchange {
 }
 
 /// Answers a request. What it does goes on when the client is gone, as at GitHub.
-pub async fn serve(State(server): State<Arc<Server>>, request: Request) -> Response {
+pub(super) async fn serve(State(server): State<Arc<Server>>, request: Request) -> Response {
     let done = tokio::spawn(async move {
         let exchange = match Exchange::begin(server, request).await {
             Ok(exchange) => exchange,
@@ -212,8 +212,7 @@ impl Exchange {
                 Ok(Reply::json(200, &answer))
             }
             (Interface::Rest(path), _) => {
-                let request =
-                    rest::Request::new(self.method, &path, &self.uri, &self.body, &self.headers);
+                let request = rest::Request::new(self.method, &path, &self.uri, &self.body);
                 match request {
                     Ok(request) => blocking(move || Ok(rest::answer(&context, &request))).await,
                     Err(_) => Ok(refusal(400, "Problems parsing JSON")),
@@ -248,7 +247,7 @@ fn interface(server: &Server, uri: &Uri) -> Interface {
 }
 
 /// An error in REST's form.
-pub fn refusal(status: u16, message: &str) -> Reply {
+pub(super) fn refusal(status: u16, message: &str) -> Reply {
     let body = json!({
         "message": message,
         "documentation_url": "https://docs.github.com/rest",

@@ -14,7 +14,7 @@ const HOURLY: u32 = 5000;
 
 /// What is left of the budget.
 #[derive(Clone, Copy, Debug)]
-pub struct Budget {
+pub(super) struct Budget {
     /// Of an hour.
     pub limit: u32,
     /// Left.
@@ -26,7 +26,7 @@ pub struct Budget {
 }
 
 /// What is left now; it is filled again at the next full hour.
-pub fn current(server: &Server) -> Budget {
+pub(super) fn current(server: &Server) -> Budget {
     let used = server.used.load(Ordering::Relaxed).min(HOURLY);
     let now = Timestamp::now().as_second();
     let next_hour = now - now.rem_euclid(3600) + 3600;
@@ -39,7 +39,7 @@ pub fn current(server: &Server) -> Budget {
 }
 
 /// The headers of a budget.
-pub fn headers(budget: &Budget, resource: &str) -> Vec<(String, String)> {
+pub(super) fn headers(budget: &Budget, resource: &str) -> Vec<(String, String)> {
     let values = [
         ("limit", budget.limit.to_string()),
         ("remaining", budget.remaining.to_string()),
@@ -52,7 +52,7 @@ pub fn headers(budget: &Budget, resource: &str) -> Vec<(String, String)> {
 }
 
 /// GitHub's answer at a limit.
-pub fn reply(limit: Limit, resource: &str) -> Reply {
+pub(super) fn reply(limit: Limit, resource: &str) -> Reply {
     match limit {
         Limit::Primary { status, reset } => {
             let body = json!({

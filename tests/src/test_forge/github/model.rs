@@ -11,7 +11,7 @@ use crate::test_forge::git::{GitRepository, Signature};
 
 /// What an account is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccountKind {
+pub(super) enum AccountKind {
     /// A person, or a bot with an account of a person.
     User,
     /// An organisation.
@@ -22,7 +22,7 @@ pub enum AccountKind {
 
 /// An account.
 #[derive(Clone, Debug)]
-pub struct Account {
+pub(super) struct Account {
     /// Number of the account.
     pub id: u64,
     /// `nabu-bot`; an App's ends with `[bot]`.
@@ -35,7 +35,7 @@ pub struct Account {
 
 impl Account {
     /// How the account writes commits.
-    pub fn signature(&self) -> Signature {
+    pub(super) fn signature(&self) -> Signature {
         Signature {
             name: self.login.clone(),
             email: format!("{}+{}@users.noreply.github.com", self.id, self.login),
@@ -43,7 +43,7 @@ impl Account {
     }
 
     /// The global id.
-    pub fn node_id(&self) -> String {
+    pub(super) fn node_id(&self) -> String {
         let prefix = match self.kind {
             AccountKind::User => "U",
             AccountKind::Organization => "O",
@@ -55,7 +55,7 @@ impl Account {
 
 /// What an account may do with a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Permission {
+pub(super) enum Permission {
     /// Look.
     Read,
     /// Change files and pull requests.
@@ -96,7 +96,7 @@ impl Rule {
 
 /// A label of a repository.
 #[derive(Clone, Debug)]
-pub struct Label {
+pub(super) struct Label {
     /// Number of the label.
     pub id: u64,
     /// Its name; unique without regard to case.
@@ -109,7 +109,7 @@ pub struct Label {
 
 /// Whether a pull request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PullState {
+pub(super) enum PullState {
     /// It waits.
     Open,
     /// It was closed without a merge.
@@ -120,7 +120,7 @@ pub enum PullState {
 
 impl PullState {
     /// As GraphQL writes it.
-    pub fn as_graphql(self) -> &'static str {
+    pub(super) fn as_graphql(self) -> &'static str {
         match self {
             Self::Open => "OPEN",
             Self::Closed => "CLOSED",
@@ -131,7 +131,7 @@ impl PullState {
 
 /// A comment on a pull request.
 #[derive(Clone, Debug)]
-pub struct Comment {
+pub(super) struct Comment {
     /// Number of the comment.
     pub id: u64,
     /// Who wrote it.
@@ -144,7 +144,7 @@ pub struct Comment {
 
 /// A pull request.
 #[derive(Clone, Debug)]
-pub struct PullRequest {
+pub(super) struct PullRequest {
     /// Number among all of the forge.
     pub id: u64,
     /// Number in its repository.
@@ -197,7 +197,11 @@ pub struct PullRequest {
 
 /// A repository.
 #[derive(Clone, Debug)]
-pub struct Repository {
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "GitHub has them side by side"
+)]
+pub(super) struct Repository {
     /// Number of the repository.
     pub id: u64,
     /// Login of the owner.
@@ -238,22 +242,22 @@ pub struct Repository {
 
 impl Repository {
     /// `owner/name`.
-    pub fn full_name(&self) -> String {
+    pub(super) fn full_name(&self) -> String {
         format!("{}/{}", self.owner, self.name)
     }
 
     /// The global id.
-    pub fn node_id(&self) -> String {
+    pub(super) fn node_id(&self) -> String {
         node_id("R", &[&self.id.to_string()])
     }
 
     /// Tip of a branch.
-    pub fn branch(&self, name: &str) -> Option<&String> {
+    pub(super) fn branch(&self, name: &str) -> Option<&String> {
         self.refs.get(&format!("refs/heads/{name}"))
     }
 
     /// A label by its name.
-    pub fn label(&self, name: &str) -> Option<&Label> {
+    pub(super) fn label(&self, name: &str) -> Option<&Label> {
         let same = |label: &&Label| label.name.eq_ignore_ascii_case(name);
         self.labels.iter().find(same)
     }
@@ -261,7 +265,7 @@ impl Repository {
 
 /// Everything.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub(super) struct State {
     /// Accounts.
     pub accounts: Vec<Account>,
     /// Repositories by number.
@@ -271,26 +275,26 @@ pub struct State {
 
 impl State {
     /// A number that was not given before.
-    pub fn next_id(&mut self) -> u64 {
+    pub(super) fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         1000 + self.last_id
     }
 
     /// An account by its login.
-    pub fn account(&self, login: &str) -> Option<&Account> {
+    pub(super) fn account(&self, login: &str) -> Option<&Account> {
         let same = |account: &&Account| account.login.eq_ignore_ascii_case(login);
         self.accounts.iter().find(same)
     }
 
     /// A repository by its name, in any case, or by one that it had before.
-    pub fn repository(&self, owner: &str, name: &str, follow: bool) -> Option<&Repository> {
+    pub(super) fn repository(&self, owner: &str, name: &str, follow: bool) -> Option<&Repository> {
         let wanted = format!("{owner}/{name}");
         let mut all = self.repositories.values();
         let named = |repository: &&Repository| repository.full_name().eq_ignore_ascii_case(&wanted);
         all.clone().find(named).or_else(|| {
             let had = |repository: &&Repository| {
-                let mut names = repository.former_names.iter();
-                names.any(|former| former.eq_ignore_ascii_case(&wanted))
+                let mut former = repository.former_names.iter();
+                former.any(|one| one.eq_ignore_ascii_case(&wanted))
             };
             all.find(had).filter(|_| follow)
         })
@@ -298,12 +302,12 @@ impl State {
 }
 
 /// A global id: what it is of, and what finds it again. GitHub's are as opaque.
-pub fn node_id(prefix: &str, parts: &[&str]) -> String {
+pub(super) fn node_id(prefix: &str, parts: &[&str]) -> String {
     format!("{prefix}_{}", URL_SAFE_NO_PAD.encode(parts.join("\0")))
 }
 
 /// The prefix and the parts of a global id.
-pub fn parse_node_id(id: &str) -> Option<(String, Vec<String>)> {
+pub(super) fn parse_node_id(id: &str) -> Option<(String, Vec<String>)> {
     let (prefix, rest) = id.split_once('_')?;
     let text = String::from_utf8(URL_SAFE_NO_PAD.decode(rest).ok()?).ok()?;
     let parts = text.split('\0').map(str::to_owned).collect();

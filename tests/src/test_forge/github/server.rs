@@ -18,7 +18,7 @@ const HISTORY: usize = 64;
 
 /// The forge.
 #[derive(Debug)]
-pub struct Server {
+pub(super) struct Server {
     /// Where its repositories are.
     pub dir: PathBuf,
     /// Base URL for people.
@@ -42,7 +42,7 @@ pub struct Server {
 
 impl Server {
     /// An empty forge.
-    pub fn new(
+    pub(super) fn new(
         dir: PathBuf,
         url: String,
         credentials: Credentials,
@@ -65,12 +65,12 @@ impl Server {
     }
 
     /// What is there now.
-    pub fn now(&self) -> Arc<State> {
+    pub(super) fn now(&self) -> Arc<State> {
         Arc::clone(&lock(&self.state))
     }
 
     /// What was there before the last so many changes.
-    pub fn before(&self, changes: usize) -> Arc<State> {
+    pub(super) fn before(&self, changes: usize) -> Arc<State> {
         let history = lock(&self.history);
         let index = history.len().checked_sub(changes);
         index
@@ -80,18 +80,21 @@ impl Server {
     }
 
     /// Keeps the picture of now.
-    pub fn freeze(&self) {
+    pub(super) fn freeze(&self) {
         *lock(&self.frozen) = Some(self.now());
     }
 
     /// The picture that was kept, or that of now.
-    pub fn frozen(&self) -> Arc<State> {
+    pub(super) fn frozen(&self) -> Arc<State> {
         lock(&self.frozen).clone().unwrap_or_else(|| self.now())
     }
 
     /// Changes the state; nothing else changes it meanwhile. What fails changes nothing here, so an operation looks at
     /// everything before it touches git.
-    pub fn change<T>(&self, operation: impl FnOnce(&mut State) -> ApiResult<T>) -> ApiResult<T> {
+    pub(super) fn change<T>(
+        &self,
+        operation: impl FnOnce(&mut State) -> ApiResult<T>,
+    ) -> ApiResult<T> {
         let mut state = lock(&self.state);
         let mut next = State::clone(&state);
         let result = operation(&mut next)?;
@@ -107,7 +110,7 @@ impl Server {
 
 /// One request.
 #[derive(Clone, Debug)]
-pub struct Context {
+pub(super) struct Context {
     /// The forge.
     pub server: Arc<Server>,
     /// Who asks.
@@ -120,13 +123,13 @@ pub struct Context {
 
 impl Context {
     /// What this request sees.
-    pub fn state(&self) -> Arc<State> {
+    pub(super) fn state(&self) -> Arc<State> {
         self.view.clone().unwrap_or_else(|| self.server.now())
     }
 }
 
 /// Runs what blocks, as git does, where it holds up nobody.
-pub async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     tokio::task::spawn_blocking(work).await?

@@ -13,7 +13,7 @@ const LONGEST_TEXT: usize = 512_000;
 
 /// What an expression such as `main:path` stands for. Names of branches are looked up in the state and not in git, so
 /// that an older picture gives older files.
-pub fn object(repository: &Repository, expression: &str) -> ApiResult<Item> {
+pub(super) fn object(repository: &Repository, expression: &str) -> ApiResult<Item> {
     let (revision, path) = match expression.split_once(':') {
         Some((revision, path)) => (revision, Some(path)),
         None => (expression, None),
@@ -59,7 +59,7 @@ fn git(state: &State, id: u64) -> ApiResult<&GitRepository> {
 }
 
 /// A field of `Commit`.
-pub fn commit(
+pub(super) fn commit(
     context: &Context,
     id: u64,
     oid: &str,
@@ -146,20 +146,20 @@ fn person(state: &State, signature: &Signature, date: &str) -> Item {
 }
 
 /// A field of `Blob`.
-pub fn blob(context: &Context, id: u64, oid: &str, name: &str) -> ApiResult<Option<Item>> {
+pub(super) fn blob(context: &Context, id: u64, oid: &str, name: &str) -> ApiResult<Option<Item>> {
     let state = context.state();
-    let content = git(&state, id)?.blob(oid)?;
-    let binary = content.contains(&0) || std::str::from_utf8(&content).is_err();
+    let bytes = git(&state, id)?.blob(oid)?;
+    let binary = bytes.contains(&0) || std::str::from_utf8(&bytes).is_err();
     Ok(Some(match name {
         "id" => Item::leaf(node_id("B", &[&id.to_string(), oid])),
         "oid" => Item::leaf(oid),
         "abbreviatedOid" => Item::leaf(oid.get(..7).unwrap_or(oid)),
-        "byteSize" => Item::leaf(content.len()),
+        "byteSize" => Item::leaf(bytes.len()),
         "isBinary" => Item::leaf(binary),
-        "isTruncated" => Item::leaf(!binary && content.len() > LONGEST_TEXT),
+        "isTruncated" => Item::leaf(!binary && bytes.len() > LONGEST_TEXT),
         "text" if binary => Item::null(),
         "text" => {
-            let cut = &content[..content.len().min(LONGEST_TEXT)];
+            let cut = &bytes[..bytes.len().min(LONGEST_TEXT)];
             Item::leaf(String::from_utf8_lossy(cut).into_owned())
         }
         _ => return Ok(None),
@@ -167,7 +167,7 @@ pub fn blob(context: &Context, id: u64, oid: &str, name: &str) -> ApiResult<Opti
 }
 
 /// A field of `Tree`.
-pub fn tree(
+pub(super) fn tree(
     context: &Context,
     id: u64,
     oid: &str,
@@ -194,7 +194,7 @@ pub fn tree(
 }
 
 /// A field of `TreeEntry`.
-pub fn entry(id: u64, entry: &Entry, name: &str) -> ApiResult<Option<Item>> {
+pub(super) fn entry(id: u64, entry: &Entry, name: &str) -> ApiResult<Option<Item>> {
     let last = entry.path.rsplit('/').next().unwrap_or_default();
     Ok(Some(match name {
         "name" => Item::leaf(last),

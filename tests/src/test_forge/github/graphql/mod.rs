@@ -8,7 +8,7 @@ mod query;
 mod repository;
 mod schema;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use apollo_compiler::ExecutableDocument;
@@ -18,15 +18,14 @@ use apollo_compiler::response::JsonMap;
 use apollo_compiler::validation::{DiagnosticList, Valid};
 use serde_json::{Value, json};
 
-use super::error::ApiError;
 use super::server::{Context, lock};
-use node::{Node, Object, SEPARATOR};
+use node::{Beside, Node, Object, SEPARATOR};
 
-pub use mutation::method;
-pub use schema::schema;
+pub(super) use mutation::method;
+pub(super) use schema::schema;
 
 /// A document that was read, or what is wrong with it.
-pub struct Request {
+pub(super) struct Request {
     document: Result<Valid<ExecutableDocument>, Value>,
     operation: Option<String>,
     variables: Value,
@@ -34,7 +33,7 @@ pub struct Request {
 
 impl Request {
     /// Reads the body of a request.
-    pub fn parse(body: &[u8]) -> Result<Self> {
+    pub(super) fn parse(body: &[u8]) -> Result<Self> {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         let operation = body["operationName"]
             .as_str()
@@ -62,7 +61,7 @@ impl Request {
     }
 
     /// Names of the root fields, in their order.
-    pub fn root_fields(&self) -> Vec<String> {
+    pub(super) fn root_fields(&self) -> Vec<String> {
         let (Ok(document), Some(operation)) = (&self.document, self.operation()) else {
             return Vec::new();
         };
@@ -71,13 +70,13 @@ impl Request {
     }
 
     /// Whether it is one that may change something.
-    pub fn is_mutation(&self) -> bool {
+    pub(super) fn is_mutation(&self) -> bool {
         self.operation()
             .is_some_and(|operation| operation.operation_type == OperationType::Mutation)
     }
 
     /// Does it, and gives the answer.
-    pub fn execute(&self, context: Context) -> Result<Value> {
+    pub(super) fn execute(&self, context: Context) -> Result<Value> {
         let document = match &self.document {
             Ok(document) => document,
             Err(errors) => {
@@ -99,7 +98,7 @@ impl Request {
         if !document.has_fields(self.operation.as_deref()) {
             return Ok(finish(
                 json!({ "data": {} }),
-                &Mutex::default(),
+                &Beside::default(),
                 &document.skipped,
             ));
         }
@@ -175,22 +174,23 @@ fn cut(
 }
 
 /// Gives errors GitHub's form, and adds those that stand beside a value.
-fn finish(mut answer: Value, beside: &Mutex<Vec<(String, ApiError)>>, skipped: &[String]) -> Value {
+fn finish(mut answer: Value, beside: &Beside, skipped: &[String]) -> Value {
     let mut errors = Vec::new();
     for error in answer["errors"].as_array().cloned().unwrap_or_default() {
         let mut error = error;
         let message = error["message"].as_str().unwrap_or_default().to_owned();
-        if let Some((kind, message)) = message.split_once(SEPARATOR) {
+        let mut parts = message.split(SEPARATOR).skip(1);
+        if let (Some(kind), Some(message)) = (parts.next(), parts.next()) {
             error["type"] = kind.into();
             error["message"] = message.into();
         }
         errors.push(error);
     }
-    for (key, error) in lock(beside).drain(..) {
+    for ((key, (line, column)), error) in lock(beside).drain(..) {
         errors.push(json!({
             "type": error.graphql_type(),
             "path": [key],
-            "locations": [{ "line": 1, "column": 1 }],
+            "locations": [{ "line": line, "column": column }],
             "message": error.message,
         }));
     }

@@ -11,7 +11,11 @@ use crate::test_forge::github::operations::{find, people, refs};
 use crate::test_forge::github::server::Context;
 
 /// A field of `Mutation`.
-pub fn field(context: &Context, name: &str, arguments: &Arguments) -> ApiResult<Option<Item>> {
+pub(super) fn field(
+    context: &Context,
+    name: &str,
+    arguments: &Arguments,
+) -> ApiResult<Option<Item>> {
     let input = arguments.object("input");
     let done = match name {
         "createRef" | "updateRef" | "deleteRef" | "createCommitOnBranch" => {
@@ -105,17 +109,16 @@ fn create_commit(context: &Context, input: &Arguments) -> ApiResult<Item> {
             .collect(),
     };
     let (id, oid) = context.server.change(|state| {
-        let id = match branch.text("id") {
-            Some(id) => {
-                let (id, ref_name) = reference(context, state, id)?;
-                new.branch = refs::branch_of(&ref_name).unwrap_or_default().to_owned();
-                id
-            }
-            None => {
-                let full = branch.required("repositoryNameWithOwner")?;
-                let (owner, name) = full.split_once('/').unwrap_or((full, ""));
-                find(state, &context.caller, owner, name, true)?.id
-            }
+        let id = if let Some(id) = branch.text("id") {
+            let (id, ref_name) = reference(context, state, id)?;
+            refs::branch_of(&ref_name)
+                .unwrap_or_default()
+                .clone_into(&mut new.branch);
+            id
+        } else {
+            let full = branch.required("repositoryNameWithOwner")?;
+            let (owner, name) = full.split_once('/').unwrap_or((full, ""));
+            find(state, &context.caller, owner, name, true)?.id
         };
         let oid = commits::create(state, &context.caller, id, &new)?;
         Ok((id, oid))
@@ -218,7 +221,7 @@ fn change_pull(context: &Context, name: &str, input: &Arguments) -> ApiResult<It
 }
 
 /// The method of a merge by its name.
-pub fn method(name: Option<&str>) -> MergeMethod {
+pub(crate) fn method(name: Option<&str>) -> MergeMethod {
     match name {
         Some("SQUASH" | "squash") => MergeMethod::Squash,
         Some("REBASE" | "rebase") => MergeMethod::Rebase,
@@ -322,9 +325,10 @@ fn request_reviews(context: &Context, name: &str, input: &Arguments) -> ApiResul
         let (caller, teams): (_, Vec<String>) = (&context.caller, teams);
         people::request_reviews(state, caller, id, number, &people, &teams).map(|()| (id, number))
     })?;
-    let type_name = match by_login {
-        true => "RequestReviewsByLoginPayload",
-        false => "RequestReviewsPayload",
+    let type_name = if by_login {
+        "RequestReviewsByLoginPayload"
+    } else {
+        "RequestReviewsPayload"
     };
     let node = ("pullRequest", Item::Object(Node::Pull(id, number)));
     Ok(payload(type_name, input, vec![node]))

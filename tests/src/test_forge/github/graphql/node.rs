@@ -12,11 +12,11 @@ use crate::test_forge::github::error::{ApiError, ApiResult, Kind};
 use crate::test_forge::github::server::Context;
 
 /// Between the type of an error and its message, while the executor carries them as one text.
-pub const SEPARATOR: char = '\u{1f}';
+pub(super) const SEPARATOR: char = '\u{1f}';
 
 /// An object of the schema.
 #[derive(Clone, Debug)]
-pub enum Node {
+pub(super) enum Node {
     /// The root of queries.
     Query,
     /// The root of mutations.
@@ -47,7 +47,7 @@ pub enum Node {
 
 /// What a field gives.
 #[derive(Clone, Debug)]
-pub enum Item {
+pub(super) enum Item {
     /// A scalar or an enum, or nothing.
     Leaf(Value),
     /// An object.
@@ -60,39 +60,39 @@ pub enum Item {
 
 impl Item {
     /// A scalar or an enum.
-    pub fn leaf(value: impl Into<Value>) -> Self {
+    pub(super) fn leaf(value: impl Into<Value>) -> Self {
         Self::Leaf(value.into())
     }
 
     /// Nothing.
-    pub fn null() -> Self {
+    pub(super) fn null() -> Self {
         Self::Leaf(Value::Null)
     }
 
     /// An object, or nothing.
-    pub fn optional(node: Option<Node>) -> Self {
+    pub(super) fn optional(node: Option<Node>) -> Self {
         node.map_or_else(Self::null, Self::Object)
     }
 }
 
 /// Arguments of a field, with variables and defaults in their places.
 #[derive(Clone, Debug)]
-pub struct Arguments(pub Map<String, Value>);
+pub(super) struct Arguments(pub Map<String, Value>);
 
 impl Arguments {
     /// An argument that is a text.
-    pub fn text(&self, name: &str) -> Option<&str> {
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).and_then(Value::as_str)
     }
 
     /// An argument that is a text and must be there.
-    pub fn required(&self, name: &str) -> ApiResult<&str> {
+    pub(super) fn required(&self, name: &str) -> ApiResult<&str> {
         self.text(name)
             .ok_or_else(|| ApiError::unprocessable(format!("{name} is missing")))
     }
 
     /// The texts in a list; `None` if there is no list.
-    pub fn texts(&self, name: &str) -> Option<Vec<String>> {
+    pub(super) fn texts(&self, name: &str) -> Option<Vec<String>> {
         let list = self.0.get(name)?.as_array()?;
         Some(
             list.iter()
@@ -102,7 +102,7 @@ impl Arguments {
     }
 
     /// The objects in a list.
-    pub fn objects(&self, name: &str) -> Vec<Self> {
+    pub(super) fn objects(&self, name: &str) -> Vec<Self> {
         let list = self
             .0
             .get(name)
@@ -114,17 +114,17 @@ impl Arguments {
     }
 
     /// An argument that is yes or no.
-    pub fn flag(&self, name: &str) -> Option<bool> {
+    pub(super) fn flag(&self, name: &str) -> Option<bool> {
         self.0.get(name).and_then(Value::as_bool)
     }
 
     /// An argument that is a number.
-    pub fn number(&self, name: &str) -> Option<u64> {
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.0.get(name).and_then(Value::as_u64)
     }
 
     /// An argument that is an input object; empty if there is none.
-    pub fn object(&self, name: &str) -> Self {
+    pub(super) fn object(&self, name: &str) -> Self {
         Self(
             self.0
                 .get(name)
@@ -135,12 +135,18 @@ impl Arguments {
     }
 }
 
+/// Key of a root field, and its line and column.
+pub(super) type Place = (String, (usize, usize));
+
+/// Errors that stand beside a value.
+pub(super) type Beside = std::sync::Mutex<Vec<(Place, ApiError)>>;
+
 /// An object while it is looked at.
-pub struct Object {
+pub(super) struct Object {
     /// The request.
     pub context: Arc<Context>,
-    /// Errors beside values, with the key of the root field.
-    pub beside: Arc<std::sync::Mutex<Vec<(String, ApiError)>>>,
+    /// Errors beside values.
+    pub beside: Arc<Beside>,
     /// What it is.
     pub node: Node,
 }
@@ -172,13 +178,23 @@ impl ObjectValue for Object {
             Ok(Value::Object(arguments)) => Arguments(arguments),
             _ => Arguments(Map::new()),
         };
-        let key = info.field_selections()[0].response_key().to_string();
+        let selection = info.field_selections()[0];
+        let place = selection.name.location();
+        let place = place.and_then(|place| place.line_column(&info.document().sources));
+        let place = (
+            selection.response_key().to_string(),
+            place.map_or((0, 0), |place| (place.line, place.column)),
+        );
         let item = self
             .field(info.field_name(), &arguments)
             .map_err(|error| FieldError {
-                message: format!("{}{SEPARATOR}{}", error.graphql_type(), error.message),
+                message: format!(
+                    "{SEPARATOR}{}{SEPARATOR}{}",
+                    error.graphql_type(),
+                    error.message
+                ),
             })?;
-        Ok(self.resolved(&key, item))
+        Ok(self.resolved(&place, item))
     }
 }
 
@@ -212,20 +228,20 @@ impl Object {
         })
     }
 
-    fn resolved<'a>(&self, key: &str, item: Item) -> ResolvedValue<'a> {
+    fn resolved<'a>(&self, place: &Place, item: Item) -> ResolvedValue<'a> {
         match item {
             Item::Leaf(value) => ResolvedValue::Leaf(JsonValue::from(value)),
             Item::Object(node) => ResolvedValue::object(self.with(node)),
             Item::List(items) => {
                 let items: Vec<_> = items
                     .into_iter()
-                    .map(|item| self.resolved(key, item))
+                    .map(|item| self.resolved(place, item))
                     .collect();
                 ResolvedValue::list(items)
             }
             Item::Failed(error, node) => {
                 let mut beside = crate::test_forge::github::server::lock(&self.beside);
-                beside.push((key.to_owned(), error));
+                beside.push((place.clone(), error));
                 ResolvedValue::object(self.with(node))
             }
         }
@@ -241,7 +257,7 @@ impl Object {
 }
 
 /// A connection with all of its nodes, cut as `first` and `last` say.
-pub fn connection(type_name: &'static str, all: Vec<Item>, arguments: &Arguments) -> Item {
+pub(super) fn connection(type_name: &'static str, all: Vec<Item>, arguments: &Arguments) -> Item {
     let total = all.len();
     let limit = |name| {
         let number = arguments.number(name);

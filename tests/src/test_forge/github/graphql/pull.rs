@@ -10,7 +10,7 @@ use crate::test_forge::github::model::{PullRequest, PullState, Repository, node_
 use crate::test_forge::github::server::Context;
 
 /// A field of `PullRequest`.
-pub fn field(
+pub(super) fn field(
     context: &Context,
     id: u64,
     number: u64,
@@ -144,7 +144,7 @@ fn plain_field(
 }
 
 /// The address of a pull request for people.
-pub fn url(context: &Context, repository: &Repository, pull: &PullRequest) -> String {
+pub(super) fn url(context: &Context, repository: &Repository, pull: &PullRequest) -> String {
     let number = pull.number;
     format!(
         "{}/{}/pull/{number}",
@@ -181,7 +181,7 @@ fn review_requests(repository: &Repository, pull: &PullRequest, arguments: &Argu
 }
 
 /// A comment.
-pub fn comment_item(
+pub(super) fn comment_item(
     id: u64,
     number: u64,
     comment: u64,

@@ -11,7 +11,11 @@ use crate::test_forge::github::operations::{actor, find, find_by_id};
 use crate::test_forge::github::server::Context;
 
 /// A field of `Query`.
-pub fn field(context: &Context, name: &str, arguments: &Arguments) -> ApiResult<Option<Item>> {
+pub(super) fn field(
+    context: &Context,
+    name: &str,
+    arguments: &Arguments,
+) -> ApiResult<Option<Item>> {
     let state = context.state();
     Ok(Some(match name {
         "viewer" => viewer(&state, &context.caller)?,
@@ -71,7 +75,7 @@ fn account(state: &State, login: &str, kind: AccountKind) -> ApiResult<Item> {
 }
 
 /// What a global id stands for.
-pub fn node(state: &State, caller: &Caller, id: &str) -> ApiResult<Node> {
+pub(super) fn node(state: &State, caller: &Caller, id: &str) -> ApiResult<Node> {
     let none = || ApiError::no_node(id);
     let (prefix, parts) = parse_node_id(id).ok_or_else(none)?;
     let number = |index: usize| -> Option<u64> { parts.get(index)?.parse().ok() };
@@ -118,7 +122,7 @@ fn rate_limit(context: &Context) -> Item {
 }
 
 /// The type of an account.
-pub fn account_type(context: &Context, login: &str) -> &'static str {
+pub(super) fn account_type(context: &Context, login: &str) -> &'static str {
     match context.state().account(login).map(|account| account.kind) {
         Some(AccountKind::Organization) => "Organization",
         Some(AccountKind::Bot) => "Bot",
@@ -127,7 +131,7 @@ pub fn account_type(context: &Context, login: &str) -> &'static str {
 }
 
 /// A field of an account.
-pub fn account_field(
+pub(super) fn account_field(
     context: &Context,
     login: &str,
     name: &str,
@@ -163,7 +167,7 @@ pub fn account_field(
 }
 
 /// A field of a team.
-pub fn team_field(organization: &str, slug: &str, name: &str) -> ApiResult<Option<Item>> {
+pub(super) fn team_field(organization: &str, slug: &str, name: &str) -> ApiResult<Option<Item>> {
     Ok(Some(match name {
         "id" => Item::leaf(node_id("T", &[organization, slug])),
         "slug" | "name" => Item::leaf(slug),

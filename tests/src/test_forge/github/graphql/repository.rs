@@ -8,7 +8,7 @@ use crate::test_forge::github::operations::permission;
 use crate::test_forge::github::server::Context;
 
 /// A field of `Repository`.
-pub fn field(
+pub(super) fn field(
     context: &Context,
     id: u64,
     name: &str,
@@ -157,7 +157,7 @@ fn pulls(repository: &Repository, arguments: &Arguments) -> Item {
 }
 
 /// A field of `Ref`.
-pub fn ref_field(id: u64, ref_name: &str, oid: &str, name: &str) -> ApiResult<Option<Item>> {
+pub(super) fn ref_field(id: u64, ref_name: &str, oid: &str, name: &str) -> ApiResult<Option<Item>> {
     let (prefix, short) = match ref_name.rsplit_once("refs/heads/") {
         Some((_, short)) => ("refs/heads/", short),
         None => ("refs/", ref_name.trim_start_matches("refs/")),
@@ -174,7 +174,12 @@ pub fn ref_field(id: u64, ref_name: &str, oid: &str, name: &str) -> ApiResult<Op
 }
 
 /// A field of `Label`.
-pub fn label_field(context: &Context, id: u64, label: u64, name: &str) -> ApiResult<Option<Item>> {
+pub(super) fn label_field(
+    context: &Context,
+    id: u64,
+    label: u64,
+    name: &str,
+) -> ApiResult<Option<Item>> {
     let state = context.state();
     let labels = state
         .repositories
@@ -192,11 +197,11 @@ pub fn label_field(context: &Context, id: u64, label: u64, name: &str) -> ApiRes
 }
 
 /// Whether a pull request is of another repository.
-pub fn is_foreign(repository: u64, pull: &PullRequest) -> bool {
+pub(super) fn is_foreign(repository: u64, pull: &PullRequest) -> bool {
     pull.head_repository != repository
 }
 
 /// Whether a pull request was merged.
-pub fn is_merged(pull: &PullRequest) -> bool {
+pub(super) fn is_merged(pull: &PullRequest) -> bool {
     pull.state == PullState::Merged
 }

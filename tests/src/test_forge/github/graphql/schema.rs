@@ -10,7 +10,7 @@ use apollo_compiler::validation::Valid;
 use crate::process::npm_path;
 
 /// The schema; read once in a process.
-pub fn schema() -> Result<&'static Valid<Schema>> {
+pub(crate) fn schema() -> Result<&'static Valid<Schema>> {
     static SCHEMA: OnceLock<Result<Valid<Schema>, String>> = OnceLock::new();
     SCHEMA
         .get_or_init(|| load().map_err(|error| format!("{error:#}")))

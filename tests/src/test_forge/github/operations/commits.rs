@@ -13,7 +13,7 @@ use crate::test_forge::github::model::State;
 
 /// A commit that is to be made.
 #[derive(Clone, Debug, Default)]
-pub struct NewCommit {
+pub(crate) struct NewCommit {
     /// Name of the branch.
     pub branch: String,
     /// Tip that the branch must have.
@@ -29,12 +29,17 @@ pub struct NewCommit {
 }
 
 /// Who commits what the forge makes.
-pub fn web_flow() -> Signature {
+pub(crate) fn web_flow() -> Signature {
     Signature::new("GitHub", "noreply@github.com")
 }
 
 /// Commits to a branch as the caller, and gives the new tip.
-pub fn create(state: &mut State, caller: &Caller, id: u64, new: &NewCommit) -> ApiResult<String> {
+pub(crate) fn create(
+    state: &mut State,
+    caller: &Caller,
+    id: u64,
+    new: &NewCommit,
+) -> ApiResult<String> {
     let author = actor(state, caller)?.signature();
     let repository = writable(state, caller, id)?;
     let Some(head) = repository.branch(&new.branch).cloned() else {
@@ -61,9 +66,10 @@ pub fn create(state: &mut State, caller: &Caller, id: u64, new: &NewCommit) -> A
     }
     let changes = changes(&repository.git, &head, new)?;
     let tree = repository.git.write_tree(Some(&head), &changes)?;
-    let message = match new.body.is_empty() {
-        true => new.headline.clone(),
-        false => format!("{}\n\n{}", new.headline, new.body),
+    let message = if new.body.is_empty() {
+        new.headline.clone()
+    } else {
+        format!("{}\n\n{}", new.headline, new.body)
     };
     let commit = (repository.git).write_commit(&tree, &[head], &message, &author, &web_flow())?;
     let name = format!("refs/heads/{}", new.branch);
@@ -125,7 +131,7 @@ fn mode_of(git: &GitRepository, head: &str, path: &str) -> ApiResult<String> {
 }
 
 /// Refuses what git cannot have as a path.
-pub fn check_path(path: &str) -> ApiResult<()> {
+pub(crate) fn check_path(path: &str) -> ApiResult<()> {
     let part_is_bad = |part: &str| {
         part.is_empty() || part == "." || part == ".." || part.eq_ignore_ascii_case(".git")
     };

@@ -1,23 +1,23 @@
 //! What callers do with repositories, the same for GraphQL and REST: each looks at rights and rules first, then changes
 //! git, then the state.
 
-pub mod commits;
-pub mod people;
-pub mod pulls;
-pub mod refs;
+pub(super) mod commits;
+pub(super) mod people;
+pub(super) mod pulls;
+pub(super) mod refs;
 
 use super::auth::Caller;
 use super::error::{ApiError, ApiResult, Kind};
 use super::model::{Account, Permission, Protection, Repository, State};
 
 /// What the caller may do with a repository.
-pub fn permission(caller: &Caller, repository: &Repository) -> Option<Permission> {
+pub(super) fn permission(caller: &Caller, repository: &Repository) -> Option<Permission> {
     let granted = (caller.login()).and_then(|login| repository.permissions.get(login).copied());
     granted.or_else(|| repository.public.then_some(Permission::Read))
 }
 
 /// A repository by its name, if the caller may know of it.
-pub fn find<'s>(
+pub(super) fn find<'s>(
     state: &'s State,
     caller: &Caller,
     owner: &str,
@@ -31,7 +31,7 @@ pub fn find<'s>(
 }
 
 /// A repository by its number, if the caller may know of it.
-pub fn find_by_id<'s>(
+pub(super) fn find_by_id<'s>(
     state: &'s State,
     caller: &Caller,
     id: u64,
@@ -45,7 +45,7 @@ pub fn find_by_id<'s>(
 }
 
 /// The repository, to change it, if the caller may.
-pub fn writable<'s>(
+pub(super) fn writable<'s>(
     state: &'s mut State,
     caller: &Caller,
     id: u64,
@@ -69,7 +69,7 @@ pub fn writable<'s>(
 }
 
 /// The account that acts.
-pub fn actor<'s>(state: &'s State, caller: &Caller) -> ApiResult<&'s Account> {
+pub(super) fn actor<'s>(state: &'s State, caller: &Caller) -> ApiResult<&'s Account> {
     caller
         .login()
         .and_then(|login| state.account(login))
@@ -77,7 +77,7 @@ pub fn actor<'s>(state: &'s State, caller: &Caller) -> ApiResult<&'s Account> {
 }
 
 /// Refuses what a rule is against.
-pub fn check_rules(repository: &Repository, branch: &str) -> ApiResult<()> {
+pub(super) fn check_rules(repository: &Repository, branch: &str) -> ApiResult<()> {
     let Some(rule) = repository.rules.iter().find(|rule| rule.covers(branch)) else {
         return Ok(());
     };

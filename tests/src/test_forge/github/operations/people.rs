@@ -9,7 +9,7 @@ use crate::test_forge::github::error::{ApiError, ApiResult};
 use crate::test_forge::github::model::{Comment, Label, Permission, State};
 
 /// Makes a label and gives its number.
-pub fn create_label(
+pub(crate) fn create_label(
     state: &mut State,
     caller: &Caller,
     id: u64,
@@ -32,7 +32,7 @@ pub fn create_label(
 }
 
 /// Adds labels to a pull request.
-pub fn add_labels(
+pub(crate) fn add_labels(
     state: &mut State,
     caller: &Caller,
     id: u64,
@@ -51,7 +51,7 @@ pub fn add_labels(
 }
 
 /// Adds assignees; as GitHub does, one who cannot be assigned is left out without a word.
-pub fn add_assignees(
+pub(crate) fn add_assignees(
     state: &mut State,
     caller: &Caller,
     id: u64,
@@ -71,7 +71,7 @@ pub fn add_assignees(
 }
 
 /// Asks people and teams for a review.
-pub fn request_reviews(
+pub(crate) fn request_reviews(
     state: &mut State,
     caller: &Caller,
     id: u64,
@@ -112,7 +112,7 @@ pub fn request_reviews(
 }
 
 /// Adds a comment and gives its number.
-pub fn add_comment(
+pub(crate) fn add_comment(
     state: &mut State,
     caller: &Caller,
     id: u64,

@@ -10,7 +10,7 @@ use crate::test_forge::github::model::{Permission, PullRequest, PullState, Repos
 
 /// A pull request that is to be opened.
 #[derive(Clone, Debug, Default)]
-pub struct NewPull {
+pub(crate) struct NewPull {
     /// Branch that it goes to.
     pub base: String,
     /// `branch` or `owner:branch`.
@@ -28,13 +28,13 @@ pub struct NewPull {
 }
 
 /// Opens a pull request and gives its number.
-pub fn create(state: &mut State, caller: &Caller, id: u64, new: &NewPull) -> ApiResult<u64> {
+pub(crate) fn create(state: &mut State, caller: &Caller, id: u64, new: &NewPull) -> ApiResult<u64> {
     let author = actor(state, caller)?.login.clone();
     let (head_repository, branch) = head_of(state, caller, id, new)?;
     let head_git = head_repository.git.clone();
     let head_oid = head_repository.branch(&branch).cloned();
     let head_owner = head_repository.owner.clone();
-    let head_id = head_repository.id;
+    let source_id = head_repository.id;
     let repository = pull_target(state, caller, id)?;
     let base_oid = repository.branch(&new.base).cloned();
     let mut problems = Vec::new();
@@ -45,7 +45,7 @@ pub fn create(state: &mut State, caller: &Caller, id: u64, new: &NewPull) -> Api
         problems.push("Base sha can't be blank".to_owned());
     }
     if let (Some(head), Some(base)) = (&head_oid, &base_oid) {
-        if head_id != id {
+        if source_id != id {
             repository.git.take_objects_of(&head_git)?;
         }
         if repository.git.history(head, Some(base))?.is_empty() {
@@ -62,7 +62,7 @@ pub fn create(state: &mut State, caller: &Caller, id: u64, new: &NewPull) -> Api
     }
     let same = |pull: &&PullRequest| {
         pull.state == PullState::Open
-            && (pull.head_repository, &pull.head, &pull.base) == (head_id, &branch, &new.base)
+            && (pull.head_repository, &pull.head, &pull.base) == (source_id, &branch, &new.base)
     };
     if repository.pulls.values().any(|pull| same(&pull)) {
         problems.push(format!(
@@ -85,7 +85,7 @@ pub fn create(state: &mut State, caller: &Caller, id: u64, new: &NewPull) -> Api
         base: new.base.clone(),
         base_oid,
         head: branch,
-        head_repository: head_id,
+        head_repository: source_id,
         head_oid,
         merge_commit: None,
         author,
@@ -99,7 +99,7 @@ pub fn create(state: &mut State, caller: &Caller, id: u64, new: &NewPull) -> Api
         team_reviewers: Vec::new(),
         comments: Vec::new(),
         auto_merge: None,
-        maintainer_can_modify: new.maintainer_can_modify && head_id != id,
+        maintainer_can_modify: new.maintainer_can_modify && source_id != id,
     };
     repository.pulls.insert(number, pull);
     let pull_id = state.next_id();
@@ -161,7 +161,7 @@ fn pull_target<'s>(
 
 /// What an update of a pull request may change.
 #[derive(Clone, Debug, Default)]
-pub struct Update {
+pub(crate) struct Update {
     /// Title.
     pub title: Option<String>,
     /// Text.
@@ -175,7 +175,7 @@ pub struct Update {
 }
 
 /// Changes a pull request.
-pub fn update(
+pub(crate) fn update(
     state: &mut State,
     caller: &Caller,
     id: u64,
@@ -241,7 +241,7 @@ fn set_open(state: &mut State, id: u64, number: u64, open: bool) -> ApiResult<()
 
 /// How a merge is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MergeMethod {
+pub(crate) enum MergeMethod {
     /// A commit with two parents.
     Merge,
     /// One commit with everything.
@@ -251,7 +251,7 @@ pub enum MergeMethod {
 }
 
 /// Merges a pull request and gives the new commit. The branch of the head stays.
-pub fn merge(
+pub(crate) fn merge(
     state: &mut State,
     caller: &Caller,
     id: u64,
@@ -326,7 +326,7 @@ fn rebase(
 }
 
 /// Asks for a merge as soon as it is possible.
-pub fn enable_auto_merge(
+pub(crate) fn enable_auto_merge(
     state: &mut State,
     caller: &Caller,
     id: u64,
@@ -350,7 +350,7 @@ pub fn enable_auto_merge(
 }
 
 /// A pull request, to change it.
-pub fn get(state: &mut State, id: u64, number: u64) -> ApiResult<&mut PullRequest> {
+pub(crate) fn get(state: &mut State, id: u64, number: u64) -> ApiResult<&mut PullRequest> {
     let repository = state.repositories.get_mut(&id);
     repository
         .and_then(|repository| repository.pulls.get_mut(&number))

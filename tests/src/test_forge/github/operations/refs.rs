@@ -9,7 +9,13 @@ use crate::test_forge::github::error::{ApiError, ApiResult};
 use crate::test_forge::github::model::{PullState, Repository, State};
 
 /// Makes a ref.
-pub fn create(state: &mut State, caller: &Caller, id: u64, name: &str, oid: &str) -> ApiResult<()> {
+pub(crate) fn create(
+    state: &mut State,
+    caller: &Caller,
+    id: u64,
+    name: &str,
+    oid: &str,
+) -> ApiResult<()> {
     let repository = writable(state, caller, id)?;
     if !name.starts_with("refs/") || !repository.git.is_ref_name(name)? {
         return Err(ApiError::unprocessable(format!(
@@ -41,7 +47,7 @@ pub fn create(state: &mut State, caller: &Caller, id: u64, name: &str, oid: &str
 }
 
 /// Moves a ref.
-pub fn update(
+pub(crate) fn update(
     state: &mut State,
     caller: &Caller,
     id: u64,
@@ -66,7 +72,7 @@ pub fn update(
 }
 
 /// Removes a ref; pull requests of the branch are closed.
-pub fn delete(state: &mut State, caller: &Caller, id: u64, name: &str) -> ApiResult<()> {
+pub(crate) fn delete(state: &mut State, caller: &Caller, id: u64, name: &str) -> ApiResult<()> {
     let repository = writable(state, caller, id)?;
     if !repository.refs.contains_key(name) {
         return Err(ApiError::unprocessable("Reference does not exist"));
@@ -79,7 +85,7 @@ pub fn delete(state: &mut State, caller: &Caller, id: u64, name: &str) -> ApiRes
 }
 
 /// Moves a ref, whoever may be against it, with the pull requests of the branch.
-pub fn set(state: &mut State, id: u64, name: &str, oid: &str) -> ApiResult<()> {
+pub(crate) fn set(state: &mut State, id: u64, name: &str, oid: &str) -> ApiResult<()> {
     let repository = get(state, id)?;
     let old = repository
         .refs
@@ -110,7 +116,7 @@ pub fn set(state: &mut State, id: u64, name: &str, oid: &str) -> ApiResult<()> {
 }
 
 /// Removes a ref, whoever may be against it; pull requests of the branch are closed.
-pub fn remove(state: &mut State, id: u64, name: &str) -> ApiResult<()> {
+pub(crate) fn remove(state: &mut State, id: u64, name: &str) -> ApiResult<()> {
     let repository = get(state, id)?;
     repository.git.delete_ref(name)?;
     repository.refs.remove(name);
@@ -132,7 +138,7 @@ pub fn remove(state: &mut State, id: u64, name: &str) -> ApiResult<()> {
 }
 
 /// The branch that a ref is.
-pub fn branch_of(name: &str) -> Option<&str> {
+pub(crate) fn branch_of(name: &str) -> Option<&str> {
     name.strip_prefix("refs/heads/")
 }
 
