@@ -16,6 +16,7 @@ mdbook_version=0.5.4
 
 # GitHub's published schemas, that the tests hold our test forge to.
 graphql_schema_version=15.26.1
+openapi_version=23.0.2
 
 oldest_go=1.26
 
@@ -127,5 +128,7 @@ if $install; then
   flock 9
   install_cargo_tool cargo-deny "$cargo_deny_version"
   install_cargo_tool mdbook "$mdbook_version" --no-default-features --features search
-  install_npm_packages "@octokit/graphql-schema@$graphql_schema_version"
+  install_npm_packages "@octokit/graphql-schema@$graphql_schema_version" "@octokit/openapi@$openapi_version"
+  # Of half a gigabyte one file is used.
+  find "$cache/npm/node_modules/@octokit/openapi/generated" -name '*.json' ! -name api.github.com.json -delete
 fi

@@ -12,7 +12,7 @@ use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::server::{Context, Server, blocking};
-use super::{graphql, limits, rest};
+use super::{graphql, limits, published, rest};
 use crate::test_forge::faults::{Effect, Reply, Subject};
 use crate::test_forge::log::LoggedRequest;
 
@@ -214,7 +214,17 @@ impl Exchange {
             (Interface::Rest(path), _) => {
                 let request = rest::Request::new(self.method, &path, &self.uri, &self.body);
                 match request {
-                    Ok(request) => blocking(move || Ok(rest::answer(&context, &request))).await,
+                    Ok(request) => {
+                        let body = self.body;
+                        blocking(move || {
+                            let reply = rest::answer(&context, &request);
+                            for violation in published::check(&request, &body, &reply)? {
+                                context.server.log.violation(violation);
+                            }
+                            Ok(reply)
+                        })
+                        .await
+                    }
                     Err(_) => Ok(refusal(400, "Problems parsing JSON")),
                 }
             }

@@ -14,6 +14,7 @@ mod http;
 mod limits;
 mod model;
 mod operations;
+mod published;
 mod repository;
 mod rest;
 mod server;
