@@ -42,6 +42,10 @@ struct Exchange {
 
 /// Answers a request. What it does goes on when the client is gone, as at GitHub.
 pub(super) async fn serve(State(server): State<Arc<Server>>, request: Request) -> Response {
+    // Connections outlive the listener.
+    if server.stopped.load(Ordering::SeqCst) {
+        return cut();
+    }
     let done = tokio::spawn(async move {
         let exchange = match Exchange::begin(server, request).await {
             Ok(exchange) => exchange,

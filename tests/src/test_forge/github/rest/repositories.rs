@@ -197,6 +197,7 @@ fn put_contents(call: &Call<'_>, path: &str) -> Answer {
             request.required("content")?.replace('\n', ""),
         )],
         deletions: Vec::new(),
+        keeps_modes: true,
     };
     let oid = call.change(|state, caller, id| commits::create(state, caller, id, &new))?;
     let git = &call.repository.git;
