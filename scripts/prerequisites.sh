@@ -4,7 +4,7 @@
 #   scripts/prerequisites.sh             check what a build and the demo need
 #   scripts/prerequisites.sh --install   install what the tests and checks need beside that
 #
-# Says nothing when everything is there. Packages come from apt; cargo's tools and npm's packages go into the cache.
+# Says nothing when everything is there. Packages come from apt; what comes from elsewhere goes into the cache.
 set -euo pipefail
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/nabu"
@@ -16,6 +16,10 @@ mdbook_version=0.5.4
 
 # GitHub's published schemas, that the tests hold our test forge to.
 graphql_schema_version=15.26.1
+openapi_version=23.0.2
+# Clients that the tests hold against it.
+octokit_version=5.0.5
+pygithub_version=2.10.0
 
 oldest_go=1.26
 
@@ -27,6 +31,8 @@ as_root() {
 package_of() {
   case "$1" in
     cc | make) echo build-essential ;;
+    node) echo nodejs ;;
+    pip3) echo python3-pip ;;
     flock) echo util-linux ;;
     *) echo "$1" ;;
   esac
@@ -97,6 +103,16 @@ install_npm_packages() { # name@version…
     "${missing_packages[@]}" >&2
 }
 
+install_python_package() { # name, version
+  if [[ -d "$cache/python/${1,,}-$2.dist-info" ]]; then
+    return
+  fi
+  echo "prerequisites: installing $1 $2" >&2
+  rm -rf "$cache/python"
+  python3 -m pip install --quiet --target "$cache/python" --disable-pip-version-check --root-user-action=ignore \
+    "$1==$2" >&2
+}
+
 install=false
 case "${1:-}" in
   "") ;;
@@ -108,7 +124,7 @@ case "${1:-}" in
 esac
 
 if $install; then
-  install_packages cc make git curl flock shellcheck sqlite3 npm
+  install_packages cc make git curl flock shellcheck sqlite3 node npm python3 pip3
 fi
 
 need cargo "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
@@ -127,5 +143,9 @@ if $install; then
   flock 9
   install_cargo_tool cargo-deny "$cargo_deny_version"
   install_cargo_tool mdbook "$mdbook_version" --no-default-features --features search
-  install_npm_packages "@octokit/graphql-schema@$graphql_schema_version"
+  install_npm_packages "@octokit/graphql-schema@$graphql_schema_version" "@octokit/openapi@$openapi_version" \
+    "octokit@$octokit_version"
+  # Of half a gigabyte one file is used.
+  find "$cache/npm/node_modules/@octokit/openapi/generated" -name '*.json' ! -name api.github.com.json -delete
+  install_python_package PyGithub "$pygithub_version"
 fi
