@@ -111,6 +111,11 @@ pub struct Config {
     #[arg(long, env = "NABU_HUB_GITHUB_PER_HOUR", default_value_t = 480)]
     pub github_per_hour: u32,
 
+    /// How often the hub looks at pull requests that wait for people, in seconds; older ones are looked at less often. 0
+    /// leaves it to webhooks.
+    #[arg(long, env = "NABU_HUB_FOLLOW_SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=86400))]
+    pub follow_seconds: u32,
+
     /// A label of a cluster, for routes that match clusters by label. Repeatable; in the environment separated by
     /// commas.
     #[arg(

@@ -24,6 +24,8 @@ use crate::execute::clusters::ClusterDirectory;
 use crate::execute::lanes::Lanes;
 use crate::execute::metrics::ExecuteMetrics;
 use crate::execute::{self, Context};
+use crate::follow::metrics::FollowMetrics;
+use crate::follow::{self, Hints};
 use crate::forge::metrics::ForgeMetrics;
 use crate::forge::registry::Forges;
 use crate::gateway::metrics::GatewayMetrics;
@@ -142,11 +144,16 @@ pub async fn serve(
         called: std::sync::Mutex::default(),
     };
     let queue = QueueMetrics::register(&mut registry);
+    let follow_metrics = FollowMetrics::register(&mut registry);
     tasks.spawn(queue.keep_fresh(Arc::clone(&store), store_check, shutdown.clone()));
     tasks.spawn(tls.clone().keep_fresh(shutdown.clone()));
     let ops = ops::serve(listeners.ops, health, Arc::new(registry), shutdown.clone());
+    let context = Arc::new(context);
+    let following = Duration::from_secs(config.follow_seconds.into());
+    let follower = (Arc::clone(&context), Hints::default(), follow_metrics);
+    tasks.spawn(follow::run(follower, following, shutdown.clone()));
     let executor = tokio::spawn(execute::run(
-        Arc::new(context),
+        context,
         inbox,
         shutdown.clone(),
         config.shutdown_grace(),

@@ -83,7 +83,7 @@ impl Context {
     }
 
     /// A forge said "later" to one attempt: everybody with that credential waits.
-    fn close_lane(&self, target: &ForgeTarget, wait: Duration, reason: &str) {
+    pub(crate) fn close_lane(&self, target: &ForgeTarget, wait: Duration, reason: &str) {
         let ticket = Ticket::for_target(target);
         lock(&self.lanes).limit(&ticket, wait, reason, Timestamp::now());
     }

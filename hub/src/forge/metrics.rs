@@ -33,6 +33,8 @@ pub enum Operation {
     Adorn,
     /// Closes a pull request.
     Close,
+    /// Asks what became of pull requests.
+    Observe,
     /// Takes back a branch that turned out to hold no change.
     DeleteBranch,
 }
@@ -51,6 +53,7 @@ impl Operation {
             Self::Assign => "assign",
             Self::Adorn => "adorn",
             Self::Close => "close",
+            Self::Observe => "observe",
             Self::DeleteBranch => "delete_branch",
         }
     }

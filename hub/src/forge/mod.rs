@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use nabu_common::ids::ResponseKey;
 
 use crate::change::Intent;
@@ -81,6 +82,24 @@ pub struct PullRequest {
     pub notes: Vec<String>,
 }
 
+/// What became of a pull request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedPull {
+    /// Its number in its repository.
+    pub number: u64,
+    /// Whether it still waits.
+    pub state: PullRequestState,
+    /// The commit on the base branch, in hex, if it was merged and the forge says it.
+    pub merge_commit: Option<String>,
+    /// When it was merged or closed, by the forge's clock.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// The number of a pull request, out of its address: forges put it last.
+pub fn number_of(url: &str) -> Option<u64> {
+    url.trim_end_matches('/').rsplit('/').next()?.parse().ok()
+}
+
 /// What came of making a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Made {
@@ -127,6 +146,18 @@ pub trait Forge: Send + Sync {
     /// nothing. A pull request of the key that was merged or closed is given back as it is, never opened again; one
     /// from a fork is never adopted; a branch with somebody else's commit is a `Conflicting` error.
     async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError>;
+
+    /// What became of pull requests of this repository, by number, in as few requests as the forge allows. Those that
+    /// cannot be seen are left out.
+    async fn observe(
+        &self,
+        job: &Job<'_>,
+        numbers: &[u64],
+    ) -> Result<Vec<ObservedPull>, ForgeError>;
+
+    /// Removes the branch of a merged pull request, unless somebody has put something on it since. One that is gone is
+    /// fine.
+    async fn remove_branch(&self, job: &Job<'_>, number: u64) -> Result<(), ForgeError>;
 
     /// Whether making a change leaves traces outside of the hub, so that its intent must be stored before.
     fn leaves_traces(&self) -> bool {

@@ -8,13 +8,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use nabu_common::crd::{
-    self, GitOpsResponderConfigSpec, RouteProviderKind, RouteProviderSpec, RouteSpec,
+    self, AutoMerge, GitOpsResponderConfigSpec, RouteProviderKind, RouteProviderSpec, RouteSpec,
 };
 use serde_json::Value;
 
 use super::Route;
 use super::matcher::Matcher;
-use crate::change::{Author, CredentialRef, ForgeTarget, ProviderKind, PullRequestOptions};
+use crate::change::{
+    Author, CredentialRef, ForgeTarget, MergeMethod, ProviderKind, PullRequestOptions,
+};
 use crate::render::paths::PathRules;
 use crate::render::{TemplateSources, Templates};
 use fields::{base_url, branch, one_line_names, repository};
@@ -126,7 +128,12 @@ fn not_served(route: &Route) -> Option<Problem> {
     let kind = route.target.kind;
     let problem = |path: String, message: String| Some(Problem { path, message });
     match kind {
-        ProviderKind::ForgejoToken | ProviderKind::Noop => None,
+        ProviderKind::ForgejoToken => {
+            route.options.auto_merge?;
+            let message = "autoMerge is not served on Forgejo and Gitea; people merge";
+            problem(format!("route {}", route.id), message.to_owned())
+        }
+        ProviderKind::Noop => None,
         ProviderKind::GithubApp | ProviderKind::GithubToken => {
             route.author.as_ref()?;
             let message = "is not used on GitHub, whose commits are made and signed in the name of the App or of the token's owner";
@@ -233,12 +240,21 @@ fn own_route(
         options: PullRequestOptions {
             team_reviewers: spec.team_reviewers.clone(),
             assignees: spec.assignees.clone(),
-            ..PullRequestOptions::default()
+            auto_merge: spec.auto_merge.map(merge_method),
+            delete_branch_after_merge: spec.delete_branch_after_merge,
         },
         draft: spec.draft,
         author: scope.author.clone(),
         max_attempts: spec.max_attempts,
     })
+}
+
+const fn merge_method(auto_merge: AutoMerge) -> MergeMethod {
+    match auto_merge {
+        AutoMerge::Merge => MergeMethod::Merge,
+        AutoMerge::Squash => MergeMethod::Squash,
+        AutoMerge::Rebase => MergeMethod::Rebase,
+    }
 }
 
 /// `path_of` gives the field that a template stands in.

@@ -239,7 +239,7 @@ pub struct ResponseSummary {
     pub generation: i64,
     /// When it was first stored.
     pub observed_at: Timestamp,
-    /// How far the hub has come; without the intent.
+    /// How far the hub has come; without the intent, but for [`Store::followed`].
     pub progress: Progress,
     /// Where the change goes, once a route has matched.
     pub routed: Option<RoutedTo>,
@@ -336,6 +336,13 @@ pub trait Store: Send + Sync {
         &self,
         cluster: &ClusterId,
         after: Option<&ResponseUid>,
+        limit: u32,
+    ) -> Result<Vec<ResponseSummary>, StoreError>;
+
+    /// Responses whose pull request waits for people, with their intents, a page after `after` in key order.
+    async fn followed(
+        &self,
+        after: Option<&ResponseKey>,
         limit: u32,
     ) -> Result<Vec<ResponseSummary>, StoreError>;
 

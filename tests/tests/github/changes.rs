@@ -1,7 +1,7 @@
 //! What ends up in git and on the pull request, and how many requests that takes.
 
 use nabu_hub::change::MergeMethod;
-use nabu_hub::forge::{Made, PullRequestState};
+use nabu_hub::forge::{Job, Made, PullRequestState};
 use nabu_tests::test_forge::github::{File, PERSON, Protection, Rule, TEAM};
 
 use crate::bed::{BINDINGS, Bed, OBSOLETE, REVOKE};
@@ -213,4 +213,42 @@ async fn a_hundred_responses_that_wait_together_need_fewer_than_two_requests_eac
     );
     assert!(served < 200, "{served} requests");
     assert_eq!(bed.repository.pulls().unwrap().len(), 100);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_became_of_many_pull_requests_takes_one_request() {
+    let bed = Bed::new().await;
+    let mut intents = Vec::new();
+    for number in 0..25 {
+        let path = format!("responses/{number}.yaml");
+        let intent = bed.intent(
+            &format!("u-{number}"),
+            &[(path.as_str(), Some("kind: X\n"))],
+        );
+        bed.pull(&intent).await;
+        intents.push(intent);
+    }
+    let merged = bed.repository.merge(1).unwrap();
+    bed.repository.close(2).unwrap();
+    bed.github.clear_requests();
+
+    let key = nabu_tests::intents::key("u-0");
+    let job = Job::new(&key, &intents[0]);
+    let forge = bed.hub.forges.get(&bed.target()).unwrap();
+    let numbers: Vec<u64> = (1..=26).collect();
+    let observed = forge.observe(&job, &numbers).await.unwrap();
+    assert_eq!(bed.github.requests().len(), 1);
+    assert_eq!(observed.len(), 25, "one that does not exist is left out");
+    let of = |number| observed.iter().find(|pull| pull.number == number).unwrap();
+    assert_eq!(of(1).state, PullRequestState::Merged);
+    assert_eq!(of(1).merge_commit.as_ref(), Some(&merged));
+    assert!(of(1).ended_at.is_some());
+    assert_eq!(of(2).state, PullRequestState::Closed);
+    assert_eq!(of(3).state, PullRequestState::Open);
+
+    forge.remove_branch(&job, 1).await.unwrap();
+    forge.remove_branch(&job, 3).await.unwrap();
+    let branches = bed.repository.branches().unwrap();
+    assert!(!branches.contains(&intents[0].branch));
+    assert!(branches.contains(&intents[2].branch), "it is not merged");
 }

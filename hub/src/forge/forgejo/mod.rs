@@ -8,6 +8,7 @@ mod adopt;
 mod api;
 mod commit;
 mod extras;
+mod follow;
 mod wire;
 
 use std::sync::atomic::AtomicU8;
@@ -21,7 +22,7 @@ use url::Url;
 use self::api::Api;
 use self::commit::Committed;
 use super::http::{Authorization, Http, failed};
-use super::{Forge, ForgeError, Job, Made, PullRequest, PullRequestState};
+use super::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest, PullRequestState};
 use crate::change::{CredentialRef, Intent};
 use crate::credentials::{Credentials, TOKEN_KEYS};
 use crate::response::ErrorType;
@@ -298,5 +299,17 @@ impl Forge for Forgejo {
                 ),
             }),
         }
+    }
+
+    async fn observe(
+        &self,
+        job: &Job<'_>,
+        numbers: &[u64],
+    ) -> Result<Vec<ObservedPull>, ForgeError> {
+        self.observe_pulls(job, numbers).await
+    }
+
+    async fn remove_branch(&self, job: &Job<'_>, number: u64) -> Result<(), ForgeError> {
+        self.remove_merged_branch(job, number).await
     }
 }

@@ -8,6 +8,7 @@ pub(super) mod account;
 mod auth;
 mod decide;
 mod errors;
+mod follow;
 mod git_data;
 mod graphql;
 mod lookup;
@@ -29,7 +30,7 @@ use self::lookup::{Found, Pull, Question, Repository};
 use self::write::{CommitPlan, Opened, Plan, Written};
 use super::http::{Http, failed};
 use super::ours::has_trailers;
-use super::{Forge, ForgeError, Job, Made, PullRequest, PullRequestState};
+use super::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest, PullRequestState};
 use crate::change::{CredentialRef, ForgeTarget, ProviderKind};
 use crate::credentials::Credentials;
 use crate::response::ErrorType;
@@ -333,5 +334,17 @@ impl Forge for Github {
             Round::Done(made) => Ok(made),
             Round::Again(error) => Err(error),
         }
+    }
+
+    async fn observe(
+        &self,
+        job: &Job<'_>,
+        numbers: &[u64],
+    ) -> Result<Vec<ObservedPull>, ForgeError> {
+        self.observe_pulls(job, numbers).await
+    }
+
+    async fn remove_branch(&self, job: &Job<'_>, number: u64) -> Result<(), ForgeError> {
+        self.remove_merged_branch(job, number).await
     }
 }

@@ -139,7 +139,7 @@ fn upstream() -> Value {
         "defaultRepo": {"provider": "", "owner": "o", "repo": "rest", "branch": "main"},
         "bot": {"name": "Bot", "email": "bot@example.org"},
         "changeDefaults": {"draft": true, "labels": ["security"], "requireReviewers": ["ada"]},
-        "branchStrategy": {"namingTemplate": "ugallu/{{ .Source.ER.Metadata.UID }}", "deleteAfterMerge": false},
+        "branchStrategy": {"namingTemplate": "ugallu/{{ .Source.ER.Metadata.UID }}", "deleteAfterMerge": true},
         "conflictBehavior": "abort",
         "routing": [{"matchLabels": {"team": "payments"}, "matchNamespacePattern": "pay*",
             "repo": {"provider": "fj", "owner": "o", "repo": "payments"}}],
@@ -177,6 +177,7 @@ fn the_form_of_ugallu_gives_routing_rules_first_and_the_default_last() {
         Some("https://git.example.org")
     );
     assert_eq!((rule.branch_prefix.as_str(), rule.draft), ("ugallu/", true));
+    assert!(rule.options.delete_branch_after_merge);
     assert_eq!(
         (&rule.labels[..], &rule.reviewers[..]),
         (&["security".to_owned()][..], &["ada".to_owned()][..])

@@ -226,6 +226,14 @@ impl Store for SqliteStore {
         read::unacknowledged(&self.readers, cluster, after, limit).await
     }
 
+    async fn followed(
+        &self,
+        after: Option<&ResponseKey>,
+        limit: u32,
+    ) -> Result<Vec<ResponseSummary>, StoreError> {
+        read::followed(&self.readers, after, limit).await
+    }
+
     async fn clusters(&self) -> Result<Vec<ClusterRecord>, StoreError> {
         read::clusters(&self.readers).await
     }

@@ -100,6 +100,26 @@ pub(super) async fn unacknowledged(
     rows.iter().map(summary).collect()
 }
 
+pub(super) async fn followed(
+    pool: &SqlitePool,
+    after: Option<&ResponseKey>,
+    limit: u32,
+) -> Result<Vec<ResponseSummary>, StoreError> {
+    let (cluster, uid) = after.map_or(("", ""), |key| (key.cluster.as_str(), key.uid.as_str()));
+    let rows = sqlx::query(
+        "SELECT r.*, i.route, i.provider, i.repository, i.intent FROM responses r
+        JOIN intents i ON i.response = r.id
+        WHERE r.followed = 1 AND (r.cluster, r.uid) > (?1, ?2) ORDER BY r.cluster, r.uid LIMIT ?3",
+    )
+    .bind(cluster)
+    .bind(uid)
+    .bind(limit)
+    .fetch_all(pool)
+    .await
+    .or_failed("read followed responses")?;
+    rows.iter().map(summary).collect()
+}
+
 fn summary(row: &SqliteRow) -> Result<ResponseSummary, StoreError> {
     Ok(ResponseSummary {
         key: key(row)?,

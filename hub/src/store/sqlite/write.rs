@@ -159,7 +159,7 @@ async fn observe_known(
         replace_observation(connection, id, &seen).await?;
     }
     if after != before {
-        update_progress(connection, id, &after).await?;
+        update_progress(connection, id, &after, None).await?;
     }
     let observation = if news { seen } else { known };
     let changed = news || after != before;
@@ -201,15 +201,18 @@ async fn update_progress(
     connection: &mut SqliteConnection,
     id: i64,
     progress: &Progress,
+    followed: Option<bool>,
 ) -> Result<(), StoreError> {
     sqlx::query(
-        "UPDATE responses SET phase = ?2, revision = ?3, deleted = ?4, progress = ?5 WHERE id = ?1",
+        "UPDATE responses SET phase = ?2, revision = ?3, deleted = ?4, progress = ?5, followed = ifnull(?6, followed)
+        WHERE id = ?1",
     )
     .bind(id)
     .bind(progress.phase.as_str())
     .bind(signed(progress.revision.0))
     .bind(progress.deleted)
     .bind(to_json(progress)?)
+    .bind(followed)
     .execute(connection)
     .await
     .or_failed("store the progress of a response")?;
@@ -248,7 +251,8 @@ pub(super) async fn transition(
             .or_failed("store the intent of a response")?;
     }
     if after != before {
-        update_progress(connection, id, &after).await?;
+        let followed = transitions::is_followed(&after);
+        update_progress(connection, id, &after, Some(followed)).await?;
     }
     change_attempts(connection, id, before.attempt_open, side.attempts).await?;
     for event in side.audit {
