@@ -27,6 +27,10 @@ pub enum Operation {
     Review,
     /// Assigns people.
     Assign,
+    /// Finds the id of a user name.
+    Person,
+    /// Asks the forge to merge by itself once its rules allow it.
+    AutoMerge,
     /// Takes back a branch that turned out to hold no change.
     DeleteBranch,
 }
@@ -42,6 +46,8 @@ impl Operation {
             Self::Label => "label",
             Self::Review => "review",
             Self::Assign => "assign",
+            Self::Person => "person",
+            Self::AutoMerge => "auto_merge",
             Self::DeleteBranch => "delete_branch",
         }
     }

@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::forgejo::Forgejo;
+use super::gitlab::{self, Gitlab};
 use super::http::{Http, HttpClients, Timeouts};
 use super::metrics::ForgeMetrics;
 use super::noop::Noop;
 use super::{Forge, ForgeError};
-use crate::change::{ForgeTarget, ProviderKind};
+use crate::change::{CredentialRef, ForgeTarget, ProviderKind};
 use crate::credentials::Credentials;
 use crate::response::{ErrorType, ResponseError};
 
@@ -77,31 +78,65 @@ impl Inner {
         match target.kind {
             ProviderKind::Noop => Ok(Arc::new(Noop)),
             ProviderKind::ForgejoToken => self.forgejo(target),
-            ProviderKind::GithubApp | ProviderKind::GithubToken | ProviderKind::GitlabToken => {
-                Err(permanent(
-                    "ProviderNotServed",
-                    format!(
-                        "provider.kind is {}; this version of nabu-hub serves forgejo-token and noop",
-                        target.kind
-                    ),
-                ))
-            }
+            ProviderKind::GitlabToken => self.gitlab(target),
+            ProviderKind::GithubApp | ProviderKind::GithubToken => Err(permanent(
+                "ProviderNotServed",
+                format!(
+                    "provider.kind is {}; this version of nabu-hub serves gitlab-token, forgejo-token and noop",
+                    target.kind
+                ),
+            )),
         }
     }
 
     fn forgejo(&self, target: &ForgeTarget) -> Result<Arc<dyn Forge>, ForgeError> {
-        let invalid = |detail: String| permanent("InvalidRoute", detail);
         let Some(base_url) = target.base_url.as_deref() else {
-            return Err(invalid(format!(
-                "the route to {} has no provider.baseURL; forgejo-token needs the address of the forge",
-                target.repository
-            )));
+            return Err(permanent(
+                "InvalidRoute",
+                format!(
+                    "the route to {} has no provider.baseURL; forgejo-token needs the address of the forge",
+                    target.repository
+                ),
+            ));
         };
+        let (http, credential) = self.way(target, base_url)?;
+        let forge = Forgejo::new(
+            http,
+            base_url,
+            &target.repository,
+            credential,
+            self.credentials.clone(),
+        )?;
+        Ok(Arc::new(forge))
+    }
+
+    fn gitlab(&self, target: &ForgeTarget) -> Result<Arc<dyn Forge>, ForgeError> {
+        let base_url = target.base_url.as_deref().unwrap_or(gitlab::PUBLIC);
+        let (http, credential) = self.way(target, base_url)?;
+        let forge = Gitlab::new(
+            http,
+            base_url,
+            &target.repository,
+            credential,
+            self.credentials.clone(),
+        )?;
+        Ok(Arc::new(forge))
+    }
+
+    /// The way to a repository, and the name of the credential for it.
+    fn way(
+        &self,
+        target: &ForgeTarget,
+        base_url: &str,
+    ) -> Result<(Http, CredentialRef), ForgeError> {
         let Some(credential) = target.credential.clone() else {
-            return Err(invalid(format!(
-                "the route to {} names no Secret; set provider.credentialsRef",
-                target.repository
-            )));
+            return Err(permanent(
+                "InvalidRoute",
+                format!(
+                    "the route to {} names no Secret; set provider.credentialsRef",
+                    target.repository
+                ),
+            ));
         };
         let client = self.clients.get(base_url, target.ca_bundle.as_deref())?;
         let http = Http::new(
@@ -111,14 +146,7 @@ impl Inner {
             base_url,
             self.metrics.clone(),
         );
-        let forge = Forgejo::new(
-            http,
-            base_url,
-            &target.repository,
-            credential,
-            self.credentials.clone(),
-        )?;
-        Ok(Arc::new(forge))
+        Ok((http, credential))
     }
 }
 
@@ -176,19 +204,39 @@ mod tests {
 
     #[test]
     fn a_provider_that_is_not_served_yet_is_named() {
-        for kind in [
-            ProviderKind::GithubApp,
-            ProviderKind::GithubToken,
-            ProviderKind::GitlabToken,
-        ] {
+        for kind in [ProviderKind::GithubApp, ProviderKind::GithubToken] {
             assert_eq!(reason(forges().get(&target(kind))), "ProviderNotServed");
         }
     }
 
     #[test]
-    fn a_forgejo_route_needs_an_address_a_secret_and_a_repository() {
-        use crate::change::CredentialRef;
+    fn a_gitlab_route_needs_a_secret_and_a_project_in_a_group_and_no_address() {
+        let forges = forges();
+        let mut target = target(ProviderKind::GitlabToken);
+        assert_eq!(reason(forges.get(&target)), "InvalidRoute");
+        target.credential = Some(CredentialRef {
+            namespace: "n".to_owned(),
+            name: "s".to_owned(),
+        });
+        for (repository, expected) in [
+            ("group/name", "a forge"),
+            ("group/sub/group/name", "a forge"),
+            ("name", "InvalidRoute"),
+            ("group/../name", "InvalidRoute"),
+            ("group//name", "InvalidRoute"),
+        ] {
+            target.repository = repository.to_owned();
+            assert_eq!(reason(forges.get(&target)), expected, "{repository}");
+        }
+        target.repository = "group/name".to_owned();
+        target.base_url = Some("https://git.example.org/gitlab".to_owned());
+        assert_eq!(reason(forges.get(&target)), "a forge");
+        target.base_url = Some("git.example.org".to_owned());
+        assert_eq!(reason(forges.get(&target)), "InvalidRoute");
+    }
 
+    #[test]
+    fn a_forgejo_route_needs_an_address_a_secret_and_a_repository() {
         let forges = forges();
         let mut target = target(ProviderKind::ForgejoToken);
         assert_eq!(reason(forges.get(&target)), "InvalidRoute");

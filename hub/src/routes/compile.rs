@@ -124,8 +124,8 @@ pub fn compile(namespace: &str, name: &str, object: &Value) -> Result<Compiled, 
 fn not_served_yet(route: &Route) -> Option<Problem> {
     let kind = route.target.kind;
     match kind {
-        ProviderKind::ForgejoToken | ProviderKind::Noop => None,
-        ProviderKind::GithubApp | ProviderKind::GithubToken | ProviderKind::GitlabToken => {
+        ProviderKind::GitlabToken | ProviderKind::ForgejoToken | ProviderKind::Noop => None,
+        ProviderKind::GithubApp | ProviderKind::GithubToken => {
             let message = format!(
                 "{kind} is not served by this version; responses that the route takes end Failed"
             );

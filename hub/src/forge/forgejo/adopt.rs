@@ -5,9 +5,8 @@
 
 use std::time::Duration;
 
-use nabu_common::ids::ResponseKey;
-
 use super::super::http::{Reply, failed};
+use super::super::ours::{has_marker, has_trailers};
 use super::super::{ForgeError, PullRequest};
 use super::api::Api;
 use super::commit::{Committed, is_as_wanted, uploads};
@@ -31,7 +30,8 @@ impl Forgejo {
         let branch = &api.job.intent.branch;
         // One that was pushed to `refs/for/…` claims a branch name without having the branch.
         let from_here = pull.head.repo_id == pull.base.repo_id && pull.head.label == *branch;
-        if from_here && (has_marker(&pull, api.job.key) || self.has_our_commit(api, &pull).await?) {
+        let body = pull.body.as_deref().unwrap_or_default();
+        if from_here && (has_marker(body, api.job.key) || self.has_our_commit(api, &pull).await?) {
             return Ok(self.pull_request(&pull, None, true));
         }
         let address = self.address(&pull);
@@ -163,50 +163,5 @@ impl Forgejo {
             api.job.intent.branch, self.repository
         );
         failed(ErrorType::Conflicting, "BranchTaken", detail)
-    }
-}
-
-/// Whether the hidden line of a body is that of this response; its digest may be of an older text of the change.
-fn has_marker(pull: &wire::Pull, key: &ResponseKey) -> bool {
-    let start = format!("<!-- nabu: cluster={} uid={} digest=", key.cluster, key.uid);
-    let body = pull.body.as_deref().unwrap_or_default();
-    body.lines().any(|line| line.trim().starts_with(&start))
-}
-
-/// Whether the last paragraph of a commit message names this response.
-fn has_trailers(message: &str, key: &ResponseKey) -> bool {
-    let message = message.replace("\r\n", "\n");
-    let trailers = message.trim_end().rsplit("\n\n").next().unwrap_or_default();
-    let names = |wanted: String| trailers.lines().any(|line| line.trim_end() == wanted);
-    names(format!("Nabu-Cluster: {}", key.cluster)) && names(format!("Nabu-Response: {}", key.uid))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(cluster: &str, uid: &str) -> ResponseKey {
-        ResponseKey {
-            cluster: cluster.parse().unwrap(),
-            uid: uid.parse().unwrap(),
-        }
-    }
-
-    #[test]
-    fn trailers_count_only_at_the_end_and_only_whole() {
-        let ours = "Fix it\n\nBecause.\n\nNabu-Cluster: prod-eu\nNabu-Response: u-1\nNabu-Security-Event: a/b\n";
-        assert!(has_trailers(ours, &key("prod-eu", "u-1")));
-        assert!(has_trailers(
-            &ours.replace('\n', "\r\n"),
-            &key("prod-eu", "u-1")
-        ));
-        assert!(!has_trailers(ours, &key("prod-eu", "u-2")));
-        assert!(!has_trailers(ours, &key("prod-eu", "u")));
-        assert!(!has_trailers(ours, &key("prod", "u-1")));
-        assert!(!has_trailers(
-            &format!("{ours}\nAnother paragraph"),
-            &key("prod-eu", "u-1")
-        ));
-        assert!(!has_trailers("", &key("prod-eu", "u-1")));
     }
 }

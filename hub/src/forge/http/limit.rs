@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use http::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
+use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 
 /// The wait for a limit that names no time.
@@ -21,27 +22,29 @@ pub(super) fn is_limit(status: StatusCode, headers: &HeaderMap) -> bool {
         || status == StatusCode::FORBIDDEN && (headers.contains_key(RETRY_AFTER) || none_left)
 }
 
-/// `Retry-After` in seconds or as a date; a date is measured against the forge's own clock.
+/// `Retry-After` in seconds or as a date, else the time at which GitLab's limit begins anew; both are measured against
+/// the forge's own clock.
 pub(super) fn retry_after(headers: &HeaderMap) -> Duration {
-    let text = |name| {
+    let text = |name: &str| {
         headers
             .get(name)
             .and_then(|value: &HeaderValue| value.to_str().ok())
     };
     let date = |text: &str| rfc2822::parse(text).ok().map(|zoned| zoned.timestamp());
-    let Some(after) = text(RETRY_AFTER) else {
-        return DEFAULT_WAIT;
+    let from_now = |until: Timestamp| {
+        let now = date(text(DATE.as_str())?)?;
+        Duration::try_from(until.duration_since(now)).ok()
     };
-    let wait = after
-        .trim()
-        .parse()
-        .ok()
-        .map(Duration::from_secs)
-        .or_else(|| {
-            let (until, now) = (date(after)?, date(text(DATE)?)?);
-            until.duration_since(now).try_into().ok()
-        });
-    wait.unwrap_or(DEFAULT_WAIT)
+    let seconds = |text: &str| text.trim().parse().ok().map(Duration::from_secs);
+    let after =
+        text(RETRY_AFTER.as_str()).map(|after| seconds(after).or_else(|| from_now(date(after)?)));
+    let reset = || {
+        let until = text("ratelimit-reset")?.trim().parse().ok()?;
+        from_now(Timestamp::from_second(until).ok()?)
+    };
+    after
+        .unwrap_or_else(reset)
+        .unwrap_or(DEFAULT_WAIT)
         .clamp(Duration::from_secs(1), MAX_WAIT)
 }
 
@@ -79,6 +82,8 @@ mod tests {
                 60,
             ),
             (vec![("retry-after", "Wed, 21 Oct 2015 07:28:30 GMT")], 60),
+            (vec![("ratelimit-reset", "1445412525"), date], 45),
+            (vec![("ratelimit-reset", "1445412525")], 60),
         ] {
             assert_eq!(
                 retry_after(&headers(&pairs)).as_secs(),

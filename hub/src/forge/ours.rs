@@ -1,0 +1,55 @@
+//! How a change is known as ours: by the hidden last line of a pull request's body, or by the trailers of a commit.
+
+use nabu_common::ids::ResponseKey;
+
+/// Whether the hidden line of a body is that of this response; its digest may be of an older text of the change.
+pub(super) fn has_marker(body: &str, key: &ResponseKey) -> bool {
+    let start = format!("<!-- nabu: cluster={} uid={} digest=", key.cluster, key.uid);
+    body.lines().any(|line| line.trim().starts_with(&start))
+}
+
+/// Whether the last paragraph of a commit message names this response.
+pub(super) fn has_trailers(message: &str, key: &ResponseKey) -> bool {
+    let message = message.replace("\r\n", "\n");
+    let trailers = message.trim_end().rsplit("\n\n").next().unwrap_or_default();
+    let names = |wanted: String| trailers.lines().any(|line| line.trim_end() == wanted);
+    names(format!("Nabu-Cluster: {}", key.cluster)) && names(format!("Nabu-Response: {}", key.uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(cluster: &str, uid: &str) -> ResponseKey {
+        ResponseKey {
+            cluster: cluster.parse().unwrap(),
+            uid: uid.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn trailers_count_only_at_the_end_and_only_whole() {
+        let ours = "Fix it\n\nBecause.\n\nNabu-Cluster: prod-eu\nNabu-Response: u-1\nNabu-Security-Event: a/b\n";
+        assert!(has_trailers(ours, &key("prod-eu", "u-1")));
+        assert!(has_trailers(
+            &ours.replace('\n', "\r\n"),
+            &key("prod-eu", "u-1")
+        ));
+        assert!(!has_trailers(ours, &key("prod-eu", "u-2")));
+        assert!(!has_trailers(ours, &key("prod-eu", "u")));
+        assert!(!has_trailers(ours, &key("prod", "u-1")));
+        assert!(!has_trailers(
+            &format!("{ours}\nAnother paragraph"),
+            &key("prod-eu", "u-1")
+        ));
+        assert!(!has_trailers("", &key("prod-eu", "u-1")));
+    }
+
+    #[test]
+    fn a_marker_counts_whatever_its_digest() {
+        let body = "## Fix\n\n<!-- nabu: cluster=prod-eu uid=u-1 digest=00 -->\n";
+        assert!(has_marker(body, &key("prod-eu", "u-1")));
+        assert!(!has_marker(body, &key("prod-eu", "u")));
+        assert!(!has_marker("", &key("prod-eu", "u-1")));
+    }
+}
