@@ -12,4 +12,5 @@ pub mod hub;
 pub mod objects;
 pub mod process;
 pub mod repository;
+pub mod test_forge;
 pub mod wait;

@@ -157,15 +157,31 @@ impl Gitlab {
         iid: u64,
         commit: Option<&str>,
     ) -> Result<Reply, ForgeError> {
-        for wait in MERGE_WAITS {
-            let reply = api.merge(iid, commit).await?;
-            // 405: not ready; 406 (before GitLab 16) and 422: cannot be merged, which is also said while it is unknown.
+        let mut waits = MERGE_WAITS.into_iter();
+        loop {
+            let reply = api.merge(iid, commit, true).await?;
+            // 405: not ready, or nothing to wait for; 406 (before GitLab 16) and 422: it cannot be merged, or GitLab does
+            // not know yet.
             if !matches!(reply.status.as_u16(), 405 | 406 | 422) {
                 return Ok(reply);
             }
-            sleep(wait).await;
+            let request = api.merge_request(iid).await?;
+            let status = request.and_then(|request| request.detailed_merge_status);
+            match status.as_deref() {
+                // No rule stands in the way. Only what we have seen is merged.
+                Some("mergeable") if commit.is_some() => {
+                    return api.merge(iid, commit, false).await;
+                }
+                // GitLab before 15.6 says nothing.
+                None | Some("unchecked" | "checking" | "preparing" | "approvals_syncing") => {}
+                // What it waits for is known now; it may have become so since it was refused.
+                Some(_) => return api.merge(iid, commit, true).await,
+            }
+            match waits.next() {
+                Some(wait) => sleep(wait).await,
+                None => return Ok(reply),
+            }
         }
-        api.merge(iid, commit).await
     }
 }
 

@@ -27,6 +27,9 @@ pub(super) struct MergeRequest {
     pub(super) assignees: Option<Vec<User>>,
     #[serde(default)]
     pub(super) merge_when_pipeline_succeeds: bool,
+    /// Why it cannot be merged, or `mergeable`; since GitLab 15.6.
+    #[serde(default)]
+    pub(super) detailed_merge_status: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
