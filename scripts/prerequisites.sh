@@ -4,7 +4,7 @@
 #   scripts/prerequisites.sh             check what a build and the demo need
 #   scripts/prerequisites.sh --install   install what the tests and checks need beside that
 #
-# Says nothing when everything is there. Packages come from apt; cargo's tools go into the cache.
+# Says nothing when everything is there. Packages come from apt; cargo's tools and npm's packages go into the cache.
 set -euo pipefail
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/nabu"
@@ -13,6 +13,9 @@ cargo_tools="$cache/cargo-tools"
 # Both build with the toolchain of rust-toolchain.toml.
 cargo_deny_version=0.20.2
 mdbook_version=0.5.4
+
+# GitHub's published schemas, that the tests hold our test forge to.
+graphql_schema_version=15.26.1
 
 oldest_go=1.26
 
@@ -79,6 +82,21 @@ install_cargo_tool() { # crate, version, further flags of cargo install
   echo "prerequisites: built $crate in $((SECONDS - started)) s" >&2
 }
 
+install_npm_packages() { # name@version…
+  local package missing_packages=()
+  for package in "$@"; do
+    if ! grep -qs "\"version\": \"${package##*@}\"" "$cache/npm/node_modules/${package%@*}/package.json"; then
+      missing_packages+=("$package")
+    fi
+  done
+  if [[ ${#missing_packages[@]} -eq 0 ]]; then
+    return
+  fi
+  echo "prerequisites: installing ${missing_packages[*]}" >&2
+  npm install --prefix "$cache/npm" --save-exact --ignore-scripts --no-audit --no-fund --loglevel=error \
+    "${missing_packages[@]}" >&2
+}
+
 install=false
 case "${1:-}" in
   "") ;;
@@ -90,7 +108,7 @@ case "${1:-}" in
 esac
 
 if $install; then
-  install_packages cc make git curl flock shellcheck sqlite3
+  install_packages cc make git curl flock shellcheck sqlite3 npm
 fi
 
 need cargo "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
@@ -109,4 +127,5 @@ if $install; then
   flock 9
   install_cargo_tool cargo-deny "$cargo_deny_version"
   install_cargo_tool mdbook "$mdbook_version" --no-default-features --features search
+  install_npm_packages "@octokit/graphql-schema@$graphql_schema_version"
 fi

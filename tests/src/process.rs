@@ -182,6 +182,19 @@ pub fn testbed_path(what: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// A file of an npm package that `scripts/prerequisites.sh --install` keeps in the cache.
+pub fn npm_path(file: &str) -> Result<PathBuf> {
+    let cache = match std::env::var_os("XDG_CACHE_HOME") {
+        Some(cache) if !cache.is_empty() => PathBuf::from(cache),
+        _ => PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?).join(".cache"),
+    };
+    let path = cache.join("nabu/npm/node_modules").join(file);
+    if !path.exists() {
+        bail!("{file} is not in the cache; run `make prerequisites` first");
+    }
+    Ok(path)
+}
+
 /// A free port on loopback, below those that the kernel gives to outgoing connections: it is still free when a server
 /// that was killed is started again. No two calls of a process give the same.
 pub fn free_port() -> Result<u16> {

@@ -190,7 +190,7 @@ pub struct Subject<'a> {
 /// The faults of one forge.
 #[derive(Debug)]
 pub struct Faults {
-    faults: Mutex<Vec<Fault>>,
+    pending: Mutex<Vec<Fault>>,
     held: watch::Sender<u32>,
     released: watch::Sender<u64>,
 }
@@ -198,7 +198,7 @@ pub struct Faults {
 impl Default for Faults {
     fn default() -> Self {
         Self {
-            faults: Mutex::default(),
+            pending: Mutex::default(),
             held: watch::Sender::new(0),
             released: watch::Sender::new(0),
         }
@@ -257,6 +257,6 @@ impl Faults {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Fault>> {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

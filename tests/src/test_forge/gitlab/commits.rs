@@ -285,7 +285,7 @@ pub(super) fn list(state: &State, project: u64, request: &ApiRequest) -> ApiResu
     for oid in project.git.history(&tip, None)? {
         commits.push(entities::commit(state, project, &project.git.commit(&oid)?));
     }
-    request.page(commits)
+    Ok(request.page(commits))
 }
 
 /// `GET projects/:id/repository/commits/:sha/diff`.
@@ -293,7 +293,7 @@ pub(super) fn diff(state: &State, project: u64, name: &str, request: &ApiRequest
     let project = state.project(project)?;
     let oid = find(project, name)?;
     let commit = project.git.commit(&oid)?;
-    request.page(diffs(project, before(&commit.parents), &oid)?)
+    Ok(request.page(diffs(project, before(&commit.parents), &oid)?))
 }
 
 /// `GET projects/:id/repository/compare`.

@@ -35,7 +35,7 @@ pub(super) fn list(state: &State, project: u64, request: &ApiRequest) -> ApiResu
         .into_iter()
         .map(|one| entities::merge_request(state, project, one))
         .collect();
-    request.page(values?)
+    Ok(request.page(values?))
 }
 
 /// `GET projects/:id/merge_requests/:iid`.
@@ -259,7 +259,7 @@ pub(super) fn notes(
         ("POST", Some(last)) => Ok(Answer::created(last)),
         (_, last) => {
             notes.extend(last);
-            request.page(notes)
+            Ok(request.page(notes))
         }
     }
 }

@@ -63,7 +63,8 @@ pub(super) fn merge(
     } else {
         status == "mergeable"
     };
-    if !at_once && !(wants_auto && waits) {
+    let later = wants_auto && waits;
+    if !at_once && !later {
         return Err(refused(405, "405 Method Not Allowed"));
     }
     if request.text("sha").is_some_and(|sha| sha != one.sha) {

@@ -82,6 +82,7 @@ pub(super) struct Protection {
 
 /// A project.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "settings are what they are")]
 pub(super) struct Project {
     pub(super) id: u64,
     pub(super) path: String,

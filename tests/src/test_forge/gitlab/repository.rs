@@ -23,7 +23,7 @@ pub(super) fn branches(state: &State, project: u64, request: &ApiRequest) -> Api
             all.push(entities::branch(state, project, &name, &tip)?);
         }
     }
-    request.page(all)
+    Ok(request.page(all))
 }
 
 /// `GET projects/:id/repository/branches/:branch`.
@@ -105,7 +105,7 @@ pub(super) fn tree(state: &State, project: u64, request: &ApiRequest) -> ApiResu
     for entry in &mut entries {
         entry.path = in_folder(&entry.path);
     }
-    request.page(entries.iter().map(entities::tree_entry).collect())
+    Ok(request.page(entries.iter().map(entities::tree_entry).collect()))
 }
 
 /// `GET` and `HEAD projects/:id/repository/files/:file_path`.

@@ -2,9 +2,7 @@
 
 use serde_json::Value;
 
-use super::answer::{
-    Answer, ApiResult, Refusal, forbidden, not_found, refused, token_refused, unauthorized,
-};
+use super::answer::{Answer, Refusal, forbidden, not_found, refused, token_refused, unauthorized};
 use super::model::{Project, Role, State, TokenState};
 
 /// GitLab's default page, and its largest.
@@ -60,7 +58,7 @@ impl ApiRequest {
     }
 
     /// The page of a list that was asked for, with GitLab's headers.
-    pub(super) fn page(&self, all: Vec<Value>) -> ApiResult {
+    pub(super) fn page(&self, all: Vec<Value>) -> Answer {
         let number = |name: &str| self.query(name).and_then(|text| text.parse::<usize>().ok());
         let size = number("per_page")
             .filter(|size| *size > 0)
@@ -96,7 +94,7 @@ impl ApiRequest {
             ),
             ("link", links.join(", ")),
         ];
-        Ok(answer)
+        answer
     }
 }
 
@@ -119,7 +117,8 @@ pub(super) fn caller(state: &State, request: &ApiRequest) -> Result<u64, Refusal
         }
     }
     let has = |scope: &str| token.scopes.iter().any(|one| one == scope);
-    if !has("api") && !(request.is_read() && has("read_api")) {
+    let reads = request.is_read() && has("read_api");
+    if !reads && !has("api") {
         let text = "The request requires higher privileges than provided by the access token.";
         let scope = if request.is_read() {
             "api read_api"
@@ -143,9 +142,8 @@ pub(super) fn project<'a>(
     name: &str,
 ) -> Result<&'a Project, Refusal> {
     let by_name = |project: &&Project| project.path == name || project.id.to_string() == name;
-    let project = match state.projects.iter().find(by_name) {
-        Some(project) => project,
-        None => return Err(moved(state, request, name)),
+    let Some(project) = state.projects.iter().find(by_name) else {
+        return Err(moved(state, request, name));
     };
     if project.public || project.role(caller).is_some() {
         Ok(project)

@@ -12,7 +12,7 @@ pub(super) fn answer(state: &mut State, request: &ApiRequest) -> ApiResult {
     let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
     match (request.method.as_str(), path.as_slice()) {
         ("GET", ["user"]) => Ok(Answer::ok(entities::user(state, state.user(user)?))),
-        ("GET", ["users"]) => users(state, request),
+        ("GET", ["users"]) => Ok(users(state, request)),
         ("GET", ["personal_access_tokens", "self"]) => token_itself(state, request),
         (_, ["projects", name]) => {
             let found = project(state, request, user, name)?;
@@ -77,12 +77,11 @@ fn no_route() -> Refusal {
 }
 
 /// `lib/api/users.rb`: a user name is compared without its case.
-fn users(state: &State, request: &ApiRequest) -> ApiResult {
+fn users(state: &State, request: &ApiRequest) -> Answer {
     let name = request.query("username").map(str::to_lowercase);
     let is_meant = |one: &str| name.as_ref().is_none_or(|name| *name == one.to_lowercase());
     let found = state.users.iter().filter(|user| is_meant(&user.username));
-    let values = found.map(|user| entities::user(state, user)).collect();
-    request.page(values)
+    request.page(found.map(|user| entities::user(state, user)).collect())
 }
 
 fn token_itself(state: &State, request: &ApiRequest) -> ApiResult {
@@ -107,7 +106,7 @@ fn label(index: usize, name: &str) -> Value {
 
 fn labels(state: &State, id: u64, request: &ApiRequest) -> ApiResult {
     let names = state.project(id)?.labels.iter().enumerate();
-    request.page(names.map(|(index, name)| label(index, name)).collect())
+    Ok(request.page(names.map(|(index, name)| label(index, name)).collect()))
 }
 
 fn create_label(state: &mut State, id: u64, user: u64, request: &ApiRequest) -> ApiResult {
