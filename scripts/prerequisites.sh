@@ -4,7 +4,8 @@
 #   scripts/prerequisites.sh             check what a build and the demo need
 #   scripts/prerequisites.sh --install   install what the tests and checks need beside that
 #
-# Says nothing when everything is there. Packages come from apt; cargo's tools and npm's packages go into the cache.
+# Says nothing when everything is there. Packages come from apt; cargo's tools, npm's packages and Python's go
+# into the cache.
 set -euo pipefail
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/nabu"
@@ -16,6 +17,9 @@ mdbook_version=0.5.4
 
 # GitHub's published schemas, that the tests hold our test forge to.
 graphql_schema_version=15.26.1
+
+# A client of GitLab's that is not ours, for a round on our test forge.
+python_gitlab_version=8.6.0
 
 oldest_go=1.26
 
@@ -97,18 +101,30 @@ install_npm_packages() { # name@version…
     "${missing_packages[@]}" >&2
 }
 
+install_python_packages() { # name==version…
+  local python="$cache/python/bin/python"
+  if "$python" -m pip freeze 2>/dev/null | grep -qxF -- "$1"; then
+    return
+  fi
+  echo "prerequisites: installing $*" >&2
+  python3 -m venv --clear "$cache/python" >&2
+  "$python" -m pip install --quiet --disable-pip-version-check "$@" >&2
+}
+
 install=false
 case "${1:-}" in
   "") ;;
   --install) install=true ;;
   *)
-    sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac
 
 if $install; then
   install_packages cc make git curl flock shellcheck sqlite3 npm
+  # The program python3 may be there without what makes environments.
+  python3 -c "import ensurepip" 2>/dev/null || install_packages python3-venv
 fi
 
 need cargo "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
@@ -127,5 +143,6 @@ if $install; then
   flock 9
   install_cargo_tool cargo-deny "$cargo_deny_version"
   install_cargo_tool mdbook "$mdbook_version" --no-default-features --features search
+  install_python_packages "python-gitlab==$python_gitlab_version"
   install_npm_packages "@octokit/graphql-schema@$graphql_schema_version"
 fi

@@ -14,4 +14,6 @@ mod people;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
+mod third_party;
+#[cfg(test)]
 mod whose;

@@ -58,8 +58,13 @@ impl TestGitlab {
 
     /// Starts a server whose addresses begin with a path such as `/gitlab`.
     pub async fn start_below(prefix: &str) -> Result<Self> {
+        Self::start_at(0, prefix).await
+    }
+
+    /// Starts a server on this port (0: any that is free).
+    pub async fn start_at(port: u16, prefix: &str) -> Result<Self> {
         let dir = TempDir::with_prefix("nabu-gitlab-")?;
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let listener = TcpListener::bind(("127.0.0.1", port)).await?;
         let port = listener.local_addr()?.port();
         let state = State {
             dir: dir.path().to_owned(),
