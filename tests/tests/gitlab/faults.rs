@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use nabu_hub::forge::http::Timeouts;
+use nabu_hub::forge::metrics::ForgeMetrics;
+use nabu_hub::forge::registry::Forges;
 use nabu_hub::forge::{ForgeError, Made, PullRequestState};
 use nabu_hub::response::ErrorType;
 use nabu_tests::test_forge::faults::{Effect, Fault, Limit, Reply};
+use prometheus_client::registry::Registry;
 use serde_json::json;
 
-use crate::bed::{Bed, DENY, NEW, failure};
+use crate::bed::{Bed, DENY, NEW, failure, make};
 
 /// Fails at the n-th request, then works; whatever happened, there is one merge request with the change.
 async fn survives(effect: Effect, number: u32) -> (ForgeError, Bed) {
@@ -151,4 +155,22 @@ async fn somebody_who_was_faster_is_found_by_the_number_that_gitlab_says() {
     };
     assert!(pull.adopted && pull.url.ends_with("/1"), "{pull:?}");
     assert_eq!(requests, 4, "lookup, commit, merge request, that one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_answer_in_time_is_transient() {
+    let bed = Bed::new().await;
+    let timeouts = Timeouts {
+        connect: Duration::from_secs(2),
+        total: Duration::from_millis(300),
+    };
+    let metrics = ForgeMetrics::register(&mut Registry::default());
+    let forges = Forges::with_timeouts(bed.credentials.clone(), metrics, timeouts);
+    bed.gitlab.fail(Fault::new(Effect::HoldBefore));
+    let (made, requests) = make(&forges, &bed.intent("u-1", &DENY)).await;
+    let error = failure(made);
+    assert_eq!(
+        (error.kind, error.reason.as_str(), requests),
+        (ErrorType::Transient, "Timeout", 1)
+    );
 }

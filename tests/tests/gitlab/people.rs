@@ -19,6 +19,7 @@ async fn drafts_labels_reviewers_and_assignees_arrive() {
     bed.project.set_role("bob", Some(Role::Developer)).unwrap();
     let mut intent = bed.intent("u-1", &DENY);
     intent.draft = true;
+    intent.title = "Revoke ops-admin ".to_owned() + &"ä".repeat(250);
     intent.labels = vec!["security".to_owned(), "nabu".to_owned()];
     intent.reviewers = vec![PERSON.to_owned(), "Bob".to_owned()];
     intent.options.assignees = vec![PERSON.to_uppercase()];
@@ -32,7 +33,9 @@ async fn drafts_labels_reviewers_and_assignees_arrive() {
     assert_eq!(bed.pull(&again).await.1, 3);
 
     for request in bed.project.merge_requests().unwrap() {
-        assert_eq!(request["title"], "Draft: Revoke ops-admin");
+        let title = request["title"].as_str().unwrap();
+        assert!(title.starts_with("Draft: Revoke ops-admin ää"), "{title}");
+        assert_eq!(title.chars().count(), 255, "GitLab takes no longer one");
         assert_eq!(request["draft"], true);
         assert_eq!(request["labels"], json!(["nabu", "security"]));
         assert_eq!(names(&request, "reviewers"), [PERSON, "bob"]);

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 
 use nabu_hub::forge::ForgeError;
 use nabu_hub::response::ErrorType;
+use nabu_tests::test_forge::faults::{Effect, Fault, Reply};
 use nabu_tests::test_forge::gitlab::{BOT, Role, TokenState};
+
+use serde_json::json;
 
 use crate::bed::{BINDINGS, Bed, DENY, set_token};
 
@@ -149,10 +152,6 @@ async fn what_cannot_be_written_is_named() {
     bad.branch = "nabu/prod-eu/a..b/u-2".to_owned();
     let detail = bed.expect(&bad, ErrorType::Permanent, "Rejected").await;
     assert!(detail.contains("Branch name is invalid"), "{detail}");
-    let mut long = bed.intent("u-3", &DENY);
-    long.title = "x".repeat(300);
-    let detail = bed.expect(&long, ErrorType::Permanent, "Rejected").await;
-    assert!(detail.contains("title: is too long"), "{detail}");
     bed.project.set_merge_requests_enabled(false).unwrap();
     bed.expect(
         &bed.intent("u-4", &DENY),
@@ -190,4 +189,133 @@ async fn a_server_in_maintenance_is_waited_for() {
     );
     bed.gitlab.set_read_only(false);
     assert_eq!(bed.pull(&intent).await.1, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_other_refusal_is_told_in_gitlabs_words() {
+    use ErrorType::{Permanent, Transient, Unauthorized};
+
+    let text = |text: &str| json!({ "message": text });
+    for (number, status, body, kind, reason, words) in [
+        (
+            1,
+            403,
+            text("403 Forbidden"),
+            Unauthorized,
+            "PermissionDenied",
+            "403 Forbidden",
+        ),
+        (
+            1,
+            404,
+            text("404 Project Not Found"),
+            Permanent,
+            "RepositoryNotFound",
+            "no access",
+        ),
+        (1, 429, text("x"), Transient, "RateLimited", ""),
+        (
+            2,
+            400,
+            text("Commit message does not follow the pattern"),
+            Permanent,
+            "Rejected",
+            "the pattern",
+        ),
+        (
+            2,
+            400,
+            text("Could not update refs/heads/x. Please refresh and try again."),
+            Transient,
+            "BranchBusy",
+            "made",
+        ),
+        (
+            2,
+            405,
+            text("Non GET methods are not allowed for moved projects"),
+            Permanent,
+            "Moved",
+            "moved",
+        ),
+        (
+            2,
+            413,
+            text("too large"),
+            Permanent,
+            "Rejected",
+            "too large",
+        ),
+        (
+            2,
+            500,
+            text("500 Internal Server Error"),
+            Transient,
+            "ForgeError",
+            "500",
+        ),
+        (
+            3,
+            400,
+            json!({ "message": { "title": ["can't be blank"] } }),
+            Permanent,
+            "Rejected",
+            "title: can't be blank",
+        ),
+        (
+            3,
+            422,
+            json!({ "message": ["no fork", "no branch"] }),
+            Permanent,
+            "Rejected",
+            "no fork; no branch",
+        ),
+        (
+            3,
+            403,
+            text("403 Forbidden"),
+            Unauthorized,
+            "PermissionDenied",
+            "Developer",
+        ),
+        (
+            3,
+            409,
+            json!({ "message": ["Another open merge request already exists"] }),
+            ErrorType::Conflicting,
+            "Conflict",
+            "Another",
+        ),
+        (
+            3,
+            401,
+            json!({ "error": "invalid_token", "error_description": "Token is expired." }),
+            Unauthorized,
+            "CredentialRejected",
+            "expired",
+        ),
+    ] {
+        let bed = Bed::new().await;
+        let intent = bed.intent("u-1", &DENY);
+        bed.gitlab
+            .fail(Fault::new(Effect::Answer(Reply::json(status, &body))).at(number));
+        let (made, _) = bed.make(&intent).await;
+        match made {
+            Err(ForgeError::Failed(error)) => {
+                assert_eq!(
+                    (error.kind, &*error.reason),
+                    (kind, reason),
+                    "{body}: {}",
+                    error.detail
+                );
+                assert!(error.detail.contains(words), "{}", error.detail);
+            }
+            Err(ForgeError::RateLimited { retry_after, .. }) => {
+                assert_eq!((reason, retry_after.as_secs()), ("RateLimited", 60));
+            }
+            other => panic!("{body}: {other:?}"),
+        }
+        bed.pull(&intent).await;
+        assert_eq!(bed.project.merge_requests().unwrap().len(), 1);
+    }
 }

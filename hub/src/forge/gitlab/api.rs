@@ -19,6 +19,9 @@ use crate::change::{Author, Intent, MergeMethod};
 /// The most that GitLab gives at once.
 pub(super) const PAGE: usize = 100;
 
+/// Longer titles are refused, in characters.
+const LONGEST_TITLE: usize = 255;
+
 /// One project, as one job asks it.
 pub(super) struct Api<'a> {
     pub(super) http: &'a Http,
@@ -216,11 +219,10 @@ impl Api<'_> {
             ..
         } = self.job.intent;
         // GitLab has no other mark of a draft than this prefix.
-        let title = if *draft {
-            format!("Draft: {title}")
-        } else {
-            title.clone()
-        };
+        let mark = if *draft { "Draft: " } else { "" };
+        let title: String = (mark.chars().chain(title.chars()))
+            .take(LONGEST_TITLE)
+            .collect();
         let mut body = json!({
             "source_branch": branch, "target_branch": base, "title": title, "description": body,
             "remove_source_branch": options.delete_branch_after_merge,
