@@ -4,8 +4,7 @@
 #   scripts/prerequisites.sh             check what a build and the demo need
 #   scripts/prerequisites.sh --install   install what the tests and checks need beside that
 #
-# Says nothing when everything is there. Packages come from apt; cargo's tools, npm's packages and Python's go
-# into the cache.
+# Says nothing when everything is there. Packages come from apt; what comes from elsewhere goes into the cache.
 set -euo pipefail
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/nabu"
@@ -17,8 +16,10 @@ mdbook_version=0.5.4
 
 # GitHub's published schemas, that the tests hold our test forge to.
 graphql_schema_version=15.26.1
-
-# A client of GitLab's that is not ours, for a round on our test forge.
+openapi_version=23.0.2
+# Clients that the tests hold against it, and against the one that speaks as GitLab.
+octokit_version=5.0.5
+pygithub_version=2.10.0
 python_gitlab_version=8.6.0
 
 oldest_go=1.26
@@ -31,6 +32,8 @@ as_root() {
 package_of() {
   case "$1" in
     cc | make) echo build-essential ;;
+    node) echo nodejs ;;
+    pip3) echo python3-pip ;;
     flock) echo util-linux ;;
     *) echo "$1" ;;
   esac
@@ -102,13 +105,18 @@ install_npm_packages() { # name@version…
 }
 
 install_python_packages() { # name==version…
-  local python="$cache/python/bin/python"
-  if "$python" -m pip freeze 2>/dev/null | grep -qxF -- "$1"; then
+  local package name missing=false
+  for package in "$@"; do
+    name=${package%==*}
+    name=${name,,}
+    [[ -d "$cache/python/${name//-/_}-${package#*==}.dist-info" ]] || missing=true
+  done
+  if ! $missing; then
     return
   fi
   echo "prerequisites: installing $*" >&2
-  python3 -m venv --clear "$cache/python" >&2
-  "$python" -m pip install --quiet --disable-pip-version-check "$@" >&2
+  rm -rf "$cache/python"
+  python3 -m pip install --quiet --target "$cache/python" --disable-pip-version-check --root-user-action=ignore "$@" >&2
 }
 
 install=false
@@ -116,15 +124,13 @@ case "${1:-}" in
   "") ;;
   --install) install=true ;;
   *)
-    sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac
 
 if $install; then
-  install_packages cc make git curl flock shellcheck sqlite3 npm
-  # The program python3 may be there without what makes environments.
-  python3 -c "import ensurepip" 2>/dev/null || install_packages python3-venv
+  install_packages cc make git curl flock shellcheck sqlite3 node npm python3 pip3
 fi
 
 need cargo "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
@@ -143,6 +149,9 @@ if $install; then
   flock 9
   install_cargo_tool cargo-deny "$cargo_deny_version"
   install_cargo_tool mdbook "$mdbook_version" --no-default-features --features search
-  install_python_packages "python-gitlab==$python_gitlab_version"
-  install_npm_packages "@octokit/graphql-schema@$graphql_schema_version"
+  install_npm_packages "@octokit/graphql-schema@$graphql_schema_version" "@octokit/openapi@$openapi_version" \
+    "octokit@$octokit_version"
+  # Of half a gigabyte one file is used.
+  find "$cache/npm/node_modules/@octokit/openapi/generated" -name '*.json' ! -name api.github.com.json -delete
+  install_python_packages "PyGithub==$pygithub_version" "python-gitlab==$python_gitlab_version"
 fi

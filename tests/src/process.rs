@@ -184,22 +184,25 @@ pub fn testbed_path(what: &str) -> Result<PathBuf> {
 
 /// A file of an npm package that `scripts/prerequisites.sh --install` keeps in the cache.
 pub fn npm_path(file: &str) -> Result<PathBuf> {
-    cached(&format!("npm/node_modules/{file}"))
+    cached(&Path::new("npm/node_modules").join(file))
 }
 
-/// The Python whose packages (`python-gitlab`) `scripts/prerequisites.sh --install` keeps in the cache.
-pub fn python_path() -> Result<PathBuf> {
-    cached("python/bin/python")
+/// The folder of the Python packages that `scripts/prerequisites.sh --install` keeps in the cache.
+pub fn python_packages() -> Result<PathBuf> {
+    cached(Path::new("python"))
 }
 
-fn cached(file: &str) -> Result<PathBuf> {
+fn cached(what: &Path) -> Result<PathBuf> {
     let cache = match std::env::var_os("XDG_CACHE_HOME") {
         Some(cache) if !cache.is_empty() => PathBuf::from(cache),
         _ => PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?).join(".cache"),
     };
-    let path = cache.join("nabu").join(file);
+    let path = cache.join("nabu").join(what);
     if !path.exists() {
-        bail!("{file} is not in the cache; run `make prerequisites` first");
+        bail!(
+            "{} is not in the cache; run `make prerequisites` first",
+            what.display()
+        );
     }
     Ok(path)
 }

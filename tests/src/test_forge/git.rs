@@ -302,6 +302,24 @@ impl GitRepository {
         })
     }
 
+    /// Files, added lines and removed lines from one commit to another.
+    pub fn diff_stat(&self, from: &str, to: &str) -> Result<(u64, u64, u64)> {
+        let text = self.text(&["diff", "--numstat", "--no-renames", from, to])?;
+        let count = |line: &str, column: usize| -> u64 {
+            let mut columns = line.split('\t');
+            // A binary file has a dash.
+            columns
+                .nth(column)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0)
+        };
+        Ok(text
+            .lines()
+            .fold((0, 0, 0), |(files, added, removed), line| {
+                (files + 1, added + count(line, 0), removed + count(line, 1))
+            }))
+    }
+
     /// The tree of a merge, or `None` if it conflicts.
     pub fn merge_tree(&self, ours: &str, theirs: &str) -> Result<Option<String>> {
         let mut command = self.command(&["merge-tree", "--write-tree", ours, theirs]);

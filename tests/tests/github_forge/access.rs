@@ -1,7 +1,7 @@
 //! Who may come in, and how far.
 
 use jiff::{Timestamp, ToSpan as _};
-use nabu_tests::test_forge::github::{App, BOT, Protection, Rule, TestGithub};
+use nabu_tests::test_forge::github::{App, BOT, Options, Protection, Rule, TestGithub};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -181,4 +181,33 @@ async fn rules_and_archives_refuse_changes() {
         "Repository was archived so is read-only"
     );
     assert_eq!(repository.branches().expect("git"), ["main"]);
+}
+
+#[tokio::test]
+async fn a_forge_that_is_stopped_refuses_connections_until_it_starts_again() {
+    let mut github = TestGithub::start().await.expect("a forge");
+    let ask = async |github: &TestGithub| {
+        send(github, github.token(), Method::GET, "/api/v3/user", None).await
+    };
+    assert_eq!(ask(&github).await.expect("an answer").status(), 200);
+    github.stop();
+    assert!(ask(&github).await.expect_err("no answer").is_connect());
+    github.restart().await.expect("a forge again");
+    assert_eq!(ask(&github).await.expect("an answer").status(), 200);
+}
+
+#[tokio::test]
+async fn the_paths_of_the_public_github_are_there_if_they_are_wanted() {
+    let options = Options {
+        public_paths: true,
+        ..Options::default()
+    };
+    for (options, status) in [(Options::default(), 404), (options, 200)] {
+        let github = TestGithub::start_with(options).await.expect("a forge");
+        let answer = send(&github, github.token(), Method::GET, "/user", None).await;
+        assert_eq!(answer.expect("an answer").status(), status);
+        let body = Some(json!({ "query": "{ viewer { login } }" }));
+        let answer = send(&github, github.token(), Method::POST, "/graphql", body).await;
+        assert_eq!(answer.expect("an answer").status(), status);
+    }
 }

@@ -176,3 +176,28 @@ async fn a_document_that_the_schema_does_not_know_is_refused_and_noted() {
     assert_eq!(named.expect("the field")["locations"][0]["column"], 12);
     assert_eq!(github.violations().len(), 1);
 }
+
+#[tokio::test]
+async fn a_commit_makes_plain_files_unless_the_forge_keeps_modes() {
+    for (keeps, expected) in [(false, "100644"), (true, "100755")] {
+        let github = TestGithub::start().await.expect("a forge");
+        github.set_keeps_modes(keeps);
+        let repository = github
+            .create_repository("ninsun-labs/gitops")
+            .await
+            .expect("a repository");
+        let path = "clusters/prod-eu/deny \"ä\".yaml";
+        repository
+            .add_files("main", &[File::executable(path, "old")])
+            .expect("files");
+        graphql(
+            &github,
+            OPEN,
+            open_variables(&lookup(&github, "b").await, "b"),
+        )
+        .await;
+        let tree = repository.tree("b").expect("a tree");
+        let found = tree.iter().find(|(_, _, name)| name == path);
+        assert_eq!(found.map(|(mode, _, _)| mode.as_str()), Some(expected));
+    }
+}

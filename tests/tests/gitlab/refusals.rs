@@ -7,7 +7,7 @@ use nabu_hub::response::ErrorType;
 use nabu_tests::test_forge::faults::{Effect, Fault, Reply};
 use nabu_tests::test_forge::gitlab::{BOT, Role, TokenState};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bed::{BINDINGS, Bed, DENY, set_token};
 
@@ -191,131 +191,71 @@ async fn a_server_in_maintenance_is_waited_for() {
     assert_eq!(bed.pull(&intent).await.1, 3);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn any_other_refusal_is_told_in_gitlabs_words() {
-    use ErrorType::{Permanent, Transient, Unauthorized};
+/// The n-th request is answered so; the attempt fails so, and with these words; the next one makes up for it.
+async fn refused(number: u32, answer: (u16, Value), expected: (ErrorType, &str), words: &str) {
+    let bed = Bed::new().await;
+    let intent = bed.intent("u-1", &DENY);
+    let (status, body) = answer;
+    let reply = Reply::json(status, &body);
+    bed.gitlab
+        .fail(Fault::new(Effect::Answer(reply)).at(number));
+    let error = bed.failure(&intent).await;
+    let said = (error.kind, error.reason.as_str());
+    assert_eq!(said, expected, "{body}: {}", error.detail);
+    assert!(error.detail.contains(words), "{body}: {}", error.detail);
+    bed.pull(&intent).await;
+    assert_eq!(bed.project.merge_requests().unwrap().len(), 1);
+}
 
-    let text = |text: &str| json!({ "message": text });
-    for (number, status, body, kind, reason, words) in [
-        (
-            1,
-            403,
-            text("403 Forbidden"),
-            Unauthorized,
-            "PermissionDenied",
-            "403 Forbidden",
-        ),
-        (
-            1,
-            404,
-            text("404 Project Not Found"),
-            Permanent,
-            "RepositoryNotFound",
-            "no access",
-        ),
-        (1, 429, text("x"), Transient, "RateLimited", ""),
-        (
-            2,
-            400,
-            text("Commit message does not follow the pattern"),
-            Permanent,
-            "Rejected",
-            "the pattern",
-        ),
-        (
-            2,
-            400,
-            text("Could not update refs/heads/x. Please refresh and try again."),
-            Transient,
-            "BranchBusy",
-            "made",
-        ),
-        (
-            2,
-            405,
-            text("Non GET methods are not allowed for moved projects"),
-            Permanent,
-            "Moved",
-            "moved",
-        ),
-        (
-            2,
-            413,
-            text("too large"),
-            Permanent,
-            "Rejected",
-            "too large",
-        ),
-        (
-            2,
-            500,
-            text("500 Internal Server Error"),
-            Transient,
-            "ForgeError",
-            "500",
-        ),
-        (
-            3,
-            400,
-            json!({ "message": { "title": ["can't be blank"] } }),
-            Permanent,
-            "Rejected",
-            "title: can't be blank",
-        ),
-        (
-            3,
-            422,
-            json!({ "message": ["no fork", "no branch"] }),
-            Permanent,
-            "Rejected",
-            "no fork; no branch",
-        ),
-        (
-            3,
-            403,
-            text("403 Forbidden"),
-            Unauthorized,
-            "PermissionDenied",
-            "Developer",
-        ),
-        (
-            3,
-            409,
-            json!({ "message": ["Another open merge request already exists"] }),
-            ErrorType::Conflicting,
-            "Conflict",
-            "Another",
-        ),
-        (
-            3,
-            401,
-            json!({ "error": "invalid_token", "error_description": "Token is expired." }),
-            Unauthorized,
-            "CredentialRejected",
-            "expired",
-        ),
-    ] {
-        let bed = Bed::new().await;
-        let intent = bed.intent("u-1", &DENY);
-        bed.gitlab
-            .fail(Fault::new(Effect::Answer(Reply::json(status, &body))).at(number));
-        let (made, _) = bed.make(&intent).await;
-        match made {
-            Err(ForgeError::Failed(error)) => {
-                assert_eq!(
-                    (error.kind, &*error.reason),
-                    (kind, reason),
-                    "{body}: {}",
-                    error.detail
-                );
-                assert!(error.detail.contains(words), "{}", error.detail);
-            }
-            Err(ForgeError::RateLimited { retry_after, .. }) => {
-                assert_eq!((reason, retry_after.as_secs()), ("RateLimited", 60));
-            }
-            other => panic!("{body}: {other:?}"),
-        }
-        bed.pull(&intent).await;
-        assert_eq!(bed.project.merge_requests().unwrap().len(), 1);
-    }
+fn text(status: u16, text: &str) -> (u16, Value) {
+    (status, json!({ "message": text }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_lookup_or_commit_is_told_in_gitlabs_words() {
+    let said = text(403, "403 Forbidden");
+    let denied = (ErrorType::Unauthorized, "PermissionDenied");
+    refused(1, said, denied, "403 Forbidden").await;
+    let said = text(404, "404 Project Not Found");
+    let missing = (ErrorType::Permanent, "RepositoryNotFound");
+    refused(1, said, missing, "no access").await;
+
+    let rejected = (ErrorType::Permanent, "Rejected");
+    let said = text(400, "Commit message does not follow the pattern");
+    refused(2, said, rejected, "follow the pattern").await;
+    refused(2, text(413, "too large"), rejected, "too large").await;
+    let said = text(
+        400,
+        "Could not update refs/heads/x. Please refresh and try again.",
+    );
+    refused(
+        2,
+        said,
+        (ErrorType::Transient, "BranchBusy"),
+        "at this moment",
+    )
+    .await;
+    let said = text(405, "Non GET methods are not allowed for moved projects");
+    refused(2, said, (ErrorType::Permanent, "Moved"), "has moved").await;
+    let said = text(500, "500 Internal Server Error");
+    refused(2, said, (ErrorType::Transient, "ForgeError"), "500").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_merge_request_is_told_in_gitlabs_words() {
+    let rejected = (ErrorType::Permanent, "Rejected");
+    let said = (400, json!({ "message": { "title": ["can't be blank"] } }));
+    refused(3, said, rejected, "title: can't be blank").await;
+    let said = (422, json!({ "message": ["no fork", "no branch"] }));
+    refused(3, said, rejected, "no fork; no branch").await;
+    let denied = (ErrorType::Unauthorized, "PermissionDenied");
+    refused(3, text(403, "403 Forbidden"), denied, "Developer").await;
+    let said = (
+        409,
+        json!({ "message": ["Another open merge request already exists"] }),
+    );
+    refused(3, said, (ErrorType::Conflicting, "Conflict"), "Another").await;
+    let said = json!({ "error": "invalid_token", "error_description": "Token is expired." });
+    let expired = (ErrorType::Unauthorized, "CredentialRejected");
+    refused(3, (401, said), expired, "Token is expired").await;
 }

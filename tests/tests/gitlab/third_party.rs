@@ -1,7 +1,6 @@
 //! A client that is not ours gets along with the test forge: what it holds for GitLab's API is a second opinion on ours.
 
-use nabu_tests::process::python_path;
-use nabu_tests::process::repository_root;
+use nabu_tests::process::{python_packages, repository_root};
 use nabu_tests::test_forge::gitlab::{BOT, Role};
 
 use crate::bed::Bed;
@@ -10,9 +9,12 @@ use crate::bed::Bed;
 async fn python_gitlab_does_its_round_and_is_refused_where_gitlab_refuses() {
     let bed = Bed::new().await;
     bed.project.set_role(BOT, Some(Role::Maintainer)).unwrap();
-    let mut client = tokio::process::Command::new(python_path().unwrap());
+    let mut client = tokio::process::Command::new("python3");
     client
-        .arg(repository_root().join("tests/clients/gitlab_round.py"))
+        .env("PYTHONPATH", python_packages().unwrap())
+        .env("NO_PROXY", "127.0.0.1")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .arg(repository_root().join("tests/tests/gitlab/python_gitlab.py"))
         .args([
             &bed.gitlab.url(),
             bed.gitlab.token(),

@@ -12,7 +12,7 @@ use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::server::{Context, Server, blocking};
-use super::{graphql, limits, rest};
+use super::{graphql, limits, published, rest};
 use crate::test_forge::faults::{Effect, Reply, Subject};
 use crate::test_forge::log::LoggedRequest;
 
@@ -42,6 +42,10 @@ struct Exchange {
 
 /// Answers a request. What it does goes on when the client is gone, as at GitHub.
 pub(super) async fn serve(State(server): State<Arc<Server>>, request: Request) -> Response {
+    // Connections outlive the listener.
+    if server.stopped.load(Ordering::SeqCst) {
+        return cut();
+    }
     let done = tokio::spawn(async move {
         let exchange = match Exchange::begin(server, request).await {
             Ok(exchange) => exchange,
@@ -214,7 +218,17 @@ impl Exchange {
             (Interface::Rest(path), _) => {
                 let request = rest::Request::new(self.method, &path, &self.uri, &self.body);
                 match request {
-                    Ok(request) => blocking(move || Ok(rest::answer(&context, &request))).await,
+                    Ok(request) => {
+                        let body = self.body;
+                        blocking(move || {
+                            let reply = rest::answer(&context, &request);
+                            for violation in published::check(&request, &body, &reply)? {
+                                context.server.log.violation(violation);
+                            }
+                            Ok(reply)
+                        })
+                        .await
+                    }
                     Err(_) => Ok(refusal(400, "Problems parsing JSON")),
                 }
             }

@@ -4,8 +4,9 @@
 //!
 //! Known from GitHub's documentation or from public reports, cited where it is done: the schema, the order and
 //! independence of mutations, the texts and types of errors. Known to nobody but GitHub, and done here in the most
-//! plausible way: the text for a branch that is not there in `createCommitOnBranch`, and the mode of a file that may be
-//! run after a commit made so. Commits are not signed.
+//! plausible way: the text for a branch that is not there in `createCommitOnBranch`. Of the mode of a file that may be
+//! run there is one report (babarot/gh-infra#167) that `createCommitOnBranch` makes every file a plain one, and none of
+//! what happens to a file that was there: [`TestGithub::set_keeps_modes`] has both. Commits are not signed.
 
 mod auth;
 mod error;
@@ -14,6 +15,7 @@ mod http;
 mod limits;
 mod model;
 mod operations;
+mod published;
 mod repository;
 mod rest;
 mod server;
@@ -21,6 +23,7 @@ mod server;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use axum::Router;
@@ -31,6 +34,8 @@ use tokio_util::sync::CancellationToken;
 use super::faults::{Fault, Faults};
 use super::git::GitRepository;
 use super::log::LoggedRequest;
+use crate::process::free_port;
+use crate::wait::eventually;
 use auth::Credentials;
 use model::{Account, AccountKind, Permission as Right, Repository, State};
 use server::Server;
@@ -61,6 +66,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct TestGithub {
     server: Arc<Server>,
+    port: u16,
     token: String,
     person_token: String,
     serving: CancellationToken,
@@ -76,8 +82,12 @@ impl TestGithub {
     /// Starts a forge in another way.
     pub async fn start_with(options: Options) -> Result<Self> {
         let dir = TempDir::with_prefix("nabu-github-")?;
-        let listener = TcpListener::bind(("127.0.0.1", options.port)).await?;
-        let url = format!("http://{}", listener.local_addr()?);
+        let port = if options.port == 0 {
+            free_port()?
+        } else {
+            options.port
+        };
+        let url = format!("http://127.0.0.1:{port}");
         let app =
             tokio::task::spawn_blocking(|| App::generate(314_159, "nabu", 2_718_281)).await??;
         let credentials = Credentials::new(app);
@@ -93,24 +103,45 @@ impl TestGithub {
         ));
         // The schema is read while nobody waits for an answer yet.
         tokio::task::spawn_blocking(|| graphql::schema().map(drop)).await??;
-        let serving = CancellationToken::new();
+        let mut github = Self {
+            server,
+            port,
+            token,
+            person_token,
+            serving: CancellationToken::new(),
+            _dir: dir,
+        };
+        github.restart().await?;
+        Ok(github)
+    }
+
+    /// Takes no connection any more, and gives no answer on those that are open. What it holds stays.
+    pub fn stop(&mut self) {
+        self.server.stopped.store(true, Ordering::SeqCst);
+        self.serving.cancel();
+    }
+
+    /// Takes connections again, at the same address.
+    pub async fn restart(&mut self) -> Result<()> {
+        self.stop();
+        let address = ("127.0.0.1", self.port);
+        let bound = eventually("the port is free", Duration::from_secs(30), || async {
+            TcpListener::bind(address).await.ok()
+        });
+        let listener = bound.await?;
+        self.server.stopped.store(false, Ordering::SeqCst);
+        self.serving = CancellationToken::new();
         let router = Router::new()
             .fallback(http::serve)
-            .with_state(Arc::clone(&server));
-        let stopped = serving.clone();
+            .with_state(Arc::clone(&self.server));
+        let stopped = self.serving.clone();
         tokio::spawn(async move {
             tokio::select! {
                 _ = axum::serve(listener, router) => {}
                 () = stopped.cancelled() => {}
             }
         });
-        Ok(Self {
-            server,
-            token,
-            person_token,
-            serving,
-            _dir: dir,
-        })
+        Ok(())
     }
 
     /// The base URL, without a trailing slash.
@@ -151,6 +182,11 @@ impl TestGithub {
     /// Whether new tokens of the installation have 504 characters rather than 40.
     pub fn set_long_tokens(&self, long: bool) {
         self.server.long_tokens.store(long, Ordering::Relaxed);
+    }
+
+    /// Whether `createCommitOnBranch` keeps the mode of a file that may be run; at first it does not.
+    pub fn set_keeps_modes(&self, keeps: bool) {
+        self.server.keeps_modes.store(keeps, Ordering::Relaxed);
     }
 
     /// Makes a private repository with a few files on `main`. The bot, the person and the App may write.
@@ -246,7 +282,7 @@ impl TestGithub {
 
 impl Drop for TestGithub {
     fn drop(&mut self) {
-        self.serving.cancel();
+        self.stop();
     }
 }
 

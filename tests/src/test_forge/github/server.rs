@@ -31,6 +31,10 @@ pub(super) struct Server {
     pub credentials: Credentials,
     /// Requests that count against the hourly budget.
     pub used: AtomicU32,
+    /// Whether nobody gets an answer.
+    pub stopped: AtomicBool,
+    /// Whether a commit that the forge makes keeps the mode of a file that may be run.
+    pub keeps_modes: AtomicBool,
     /// Whether the paths of the public GitHub are served as well.
     pub public_paths: bool,
     /// Whether tokens of installations have the long form.
@@ -56,6 +60,8 @@ impl Server {
             faults: Arc::default(),
             credentials,
             used: AtomicU32::new(0),
+            stopped: AtomicBool::new(false),
+            keeps_modes: AtomicBool::new(false),
             public_paths,
             long_tokens: AtomicBool::new(false),
             state: Mutex::new(Arc::new(state)),

@@ -1,6 +1,8 @@
 //! The root of mutations. Each field is done by itself: one that fails leaves those before it done, and those after it
 //! are still tried.
 
+use std::sync::atomic::Ordering;
+
 use super::node::{Arguments, Item, Node};
 use super::{pull as pull_fields, query};
 use crate::test_forge::github::error::{ApiError, ApiResult, Kind};
@@ -107,6 +109,7 @@ fn create_commit(context: &Context, input: &Arguments) -> ApiResult<Item> {
         deletions: (files.objects("deletions").iter())
             .map(|file| text(file, "path"))
             .collect(),
+        keeps_modes: context.server.keeps_modes.load(Ordering::Relaxed),
     };
     let (id, oid) = context.server.change(|state| {
         let id = if let Some(id) = branch.text("id") {

@@ -26,6 +26,8 @@ pub(crate) struct NewCommit {
     pub additions: Vec<(String, String)>,
     /// Paths.
     pub deletions: Vec<String>,
+    /// Whether a file that may be run stays so.
+    pub keeps_modes: bool,
 }
 
 /// Who commits what the forge makes.
@@ -108,7 +110,11 @@ fn changes(git: &GitRepository, head: &str, new: &NewCommit) -> ApiResult<Vec<Ch
         let content = STANDARD.decode(contents).map_err(|error| {
             ApiError::unprocessable(format!("The contents of \"{path}\" are no base64: {error}"))
         })?;
-        let mode = mode_of(git, head, path)?;
+        let mode = if new.keeps_modes {
+            mode_of(git, head, path)?
+        } else {
+            PLAIN.to_owned()
+        };
         let oid = git.write_blob(&content)?;
         changes.push(Change::Put {
             path: path.clone(),
@@ -119,8 +125,7 @@ fn changes(git: &GitRepository, head: &str, new: &NewCommit) -> ApiResult<Vec<Ch
     Ok(changes)
 }
 
-/// A new file is a plain one: there is no way to say anything else. A file that may be run stays so, as with the
-/// contents API; nobody has written down what GitHub does here.
+/// The mode of a file, if it stays as it was.
 fn mode_of(git: &GitRepository, head: &str, path: &str) -> ApiResult<String> {
     let mode = git.entry(head, path)?.map(|entry| entry.mode);
     Ok(match mode.as_deref() {

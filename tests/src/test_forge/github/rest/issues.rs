@@ -51,7 +51,7 @@ pub(super) fn route(call: &Call<'_>, path: &[&str]) -> Answer {
             let repository = repository.ok_or_else(|| ApiError::not_found("Not Found"))?;
             let pull = repository.pulls.get(&number);
             let pull = pull.ok_or_else(|| ApiError::not_found("Not Found"))?;
-            created(shapes::pull(call.context, &state, repository, pull))
+            created(shapes::issue(call.context, &state, repository, pull))
         }
         ("GET", ["issues", _, "comments"]) => {
             let comments = pull(call, number)?.comments.iter();

@@ -55,6 +55,16 @@ impl Request {
         })
     }
 
+    /// The method.
+    pub(super) fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// The parts of the path.
+    pub(super) fn path(&self) -> &[String] {
+        &self.path
+    }
+
     fn text(&self, name: &str) -> Option<&str> {
         self.body[name].as_str()
     }

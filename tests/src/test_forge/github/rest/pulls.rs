@@ -68,12 +68,10 @@ fn find<'s>(call: &Call<'_>, state: &'s State, number: u64) -> ApiResult<&'s Pul
 }
 
 fn shape(call: &Call<'_>, state: &State, number: u64) -> ApiResult<Value> {
-    Ok(shapes::pull(
-        call.context,
-        state,
-        call.repository,
-        find(call, state, number)?,
-    ))
+    let pull = find(call, state, number)?;
+    let mut shape = shapes::pull(call.context, state, call.repository, pull);
+    shapes::add_figures(&mut shape, call.repository, pull)?;
+    Ok(shape)
 }
 
 /// A pull request as it is after a change.

@@ -149,7 +149,7 @@ fn file(call: &Call<'_>, entry: &Entry, whole: bool) -> ApiResult<Value> {
         "url": url,
         "html_url": url,
         "git_url": git_url,
-        "download_url": null,
+        "download_url": if entry.kind == "blob" { json!(url) } else { Value::Null },
         "_links": { "self": url, "git": git_url, "html": url },
     });
     if entry.kind == "blob" {
@@ -197,6 +197,7 @@ fn put_contents(call: &Call<'_>, path: &str) -> Answer {
             request.required("content")?.replace('\n', ""),
         )],
         deletions: Vec::new(),
+        keeps_modes: true,
     };
     let oid = call.change(|state, caller, id| commits::create(state, caller, id, &new))?;
     let git = &call.repository.git;

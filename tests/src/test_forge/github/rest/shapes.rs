@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::test_forge::git::{Commit, Signature};
+use crate::test_forge::github::ORGANISATION;
+use crate::test_forge::github::error::ApiResult;
 use crate::test_forge::github::model::{
     Account, AccountKind, Label, Permission, PullRequest, PullState, Repository, State, node_id,
 };
@@ -53,12 +55,52 @@ pub(super) fn login(context: &Context, state: &State, login: &str) -> Value {
     found.map_or(Value::Null, |found| account(context, found))
 }
 
+/// Addresses that a repository tells, below its own.
+const LINKS: [(&str, &str); 36] = [
+    ("archive", "{archive_format}{/ref}"),
+    ("assignees", "assignees{/user}"),
+    ("blobs", "git/blobs{/sha}"),
+    ("branches", "branches{/branch}"),
+    ("collaborators", "collaborators{/collaborator}"),
+    ("comments", "comments{/number}"),
+    ("commits", "commits{/sha}"),
+    ("compare", "compare/{base}...{head}"),
+    ("contents", "contents/{+path}"),
+    ("contributors", "contributors"),
+    ("deployments", "deployments"),
+    ("downloads", "downloads"),
+    ("events", "events"),
+    ("forks", "forks"),
+    ("git_commits", "git/commits{/sha}"),
+    ("git_refs", "git/refs{/sha}"),
+    ("git_tags", "git/tags{/sha}"),
+    ("hooks", "hooks"),
+    ("issue_comment", "issues/comments{/number}"),
+    ("issue_events", "issues/events{/number}"),
+    ("issues", "issues{/number}"),
+    ("keys", "keys{/key_id}"),
+    ("labels", "labels{/name}"),
+    ("languages", "languages"),
+    ("merges", "merges"),
+    ("milestones", "milestones{/number}"),
+    ("notifications", "notifications{?since,all,participating}"),
+    ("pulls", "pulls{/number}"),
+    ("releases", "releases{/id}"),
+    ("stargazers", "stargazers"),
+    ("statuses", "statuses/{sha}"),
+    ("subscribers", "subscribers"),
+    ("subscription", "subscription"),
+    ("tags", "tags"),
+    ("teams", "teams"),
+    ("trees", "git/trees{/sha}"),
+];
+
 /// A repository.
 pub(super) fn repository(context: &Context, state: &State, repository: &Repository) -> Value {
     let (url, name) = (&context.server.url, repository.full_name());
     let api = format!("{url}/api/v3/repos/{name}");
     let right = operations::permission(&context.caller, repository);
-    json!({
+    let mut shape = json!({
         "id": repository.id,
         "node_id": repository.node_id(),
         "name": repository.name,
@@ -70,10 +112,15 @@ pub(super) fn repository(context: &Context, state: &State, repository: &Reposito
         "description": null,
         "fork": repository.parent.is_some(),
         "url": api,
-        "pulls_url": format!("{api}/pulls{{/number}}"),
-        "git_refs_url": format!("{api}/git/refs{{/sha}}"),
-        "contents_url": format!("{api}/contents/{{+path}}"),
         "clone_url": format!("{url}/{name}.git"),
+        "git_url": format!("{url}/{name}.git"),
+        "ssh_url": format!("{url}/{name}.git"),
+        "svn_url": format!("{url}/{name}"),
+        "mirror_url": null,
+        "homepage": null,
+        "language": null,
+        "license": null,
+        "size": 0,
         "default_branch": repository.default_branch,
         "archived": repository.archived,
         "disabled": repository.disabled,
@@ -94,7 +141,36 @@ pub(super) fn repository(context: &Context, state: &State, repository: &Reposito
             "triage": right >= Some(Permission::Write),
             "pull": right.is_some(),
         },
-    })
+    });
+    for (name, path) in LINKS {
+        shape[format!("{name}_url")] = format!("{api}/{path}").into();
+    }
+    let open = |pull: &&PullRequest| pull.state == PullState::Open;
+    let open = repository.pulls.values().filter(open).count();
+    for name in ["open_issues", "open_issues_count"] {
+        shape[name] = open.into();
+    }
+    for name in [
+        "forks",
+        "forks_count",
+        "watchers",
+        "watchers_count",
+        "stargazers_count",
+        "network_count",
+        "subscribers_count",
+    ] {
+        shape[name] = 0.into();
+    }
+    for name in [
+        "has_downloads",
+        "has_projects",
+        "has_wiki",
+        "has_pages",
+        "has_discussions",
+    ] {
+        shape[name] = false.into();
+    }
+    shape
 }
 
 /// A label.
@@ -175,21 +251,13 @@ pub(super) fn pull(context: &Context, state: &State, of: &Repository, pull: &Pul
         .labels
         .iter()
         .filter_map(|id| of.labels.iter().find(|label| label.id == *id));
-    let teams = pull
-        .team_reviewers
-        .iter()
-        .map(|slug| json!({ "slug": slug, "name": slug }));
-    json!({
+    let teams = pull.team_reviewers.iter().map(|slug| team(context, slug));
+    let mut shape = json!({
         "id": pull.id,
         "node_id": node_id("PR", &[&of.id.to_string(), &number.to_string()]),
         "number": number,
-        "url": format!("{api}/pulls/{number}"),
-        "html_url": html,
         "diff_url": format!("{html}.diff"),
         "patch_url": format!("{html}.patch"),
-        "issue_url": format!("{api}/issues/{number}"),
-        "commits_url": format!("{api}/pulls/{number}/commits"),
-        "comments_url": format!("{api}/issues/{number}/comments"),
         "state": if pull.state == PullState::Open { "open" } else { "closed" },
         "locked": false,
         "title": pull.title,
@@ -220,5 +288,99 @@ pub(super) fn pull(context: &Context, state: &State, of: &Repository, pull: &Pul
         })),
         "head": side(context, state, pull.head_repository, &pull.head, &pull.head_oid),
         "base": side(context, state, of.id, &pull.base, &pull.base_oid),
+        "_links": {},
+    });
+    let links = [
+        ("self", "url", format!("{api}/pulls/{number}")),
+        ("html", "html_url", html),
+        ("issue", "issue_url", format!("{api}/issues/{number}")),
+        (
+            "comments",
+            "comments_url",
+            format!("{api}/issues/{number}/comments"),
+        ),
+        (
+            "commits",
+            "commits_url",
+            format!("{api}/pulls/{number}/commits"),
+        ),
+        (
+            "statuses",
+            "statuses_url",
+            format!("{api}/statuses/{}", pull.head_oid),
+        ),
+        (
+            "review_comments",
+            "review_comments_url",
+            format!("{api}/pulls/{number}/comments"),
+        ),
+        (
+            "review_comment",
+            "review_comment_url",
+            format!("{api}/pulls/comments{{/number}}"),
+        ),
+    ];
+    for (link, name, address) in links {
+        shape["_links"][link] = json!({ "href": address });
+        shape[name] = address.into();
+    }
+    shape
+}
+
+/// What only the answer about one pull request has.
+pub(super) fn add_figures(shape: &mut Value, of: &Repository, pull: &PullRequest) -> ApiResult<()> {
+    let base = of.git.merge_base(&pull.base_oid, &pull.head_oid)?;
+    let base = base.as_deref().unwrap_or(&pull.base_oid);
+    let (files, added, removed) = of.git.diff_stat(base, &pull.head_oid)?;
+    let commits = of.git.history(&pull.head_oid, Some(base))?.len();
+    shape["changed_files"] = files.into();
+    shape["additions"] = added.into();
+    shape["deletions"] = removed.into();
+    shape["commits"] = commits.into();
+    shape["review_comments"] = 0.into();
+    Ok(())
+}
+
+/// A pull request as the issue that it is as well.
+pub(super) fn issue(
+    context: &Context,
+    state: &State,
+    of: &Repository,
+    pull: &PullRequest,
+) -> Value {
+    let mut shape = self::pull(context, state, of, pull);
+    let api = format!("{}/api/v3/repos/{}", context.server.url, of.full_name());
+    let own = format!("{api}/issues/{}", pull.number);
+    shape["pull_request"] = json!({
+        "url": shape["url"], "html_url": shape["html_url"],
+        "diff_url": shape["diff_url"], "patch_url": shape["patch_url"],
+    });
+    shape["events_url"] = format!("{own}/events").into();
+    shape["labels_url"] = format!("{own}/labels{{/name}}").into();
+    shape["repository_url"] = api.into();
+    shape["url"] = own.into();
+    shape
+}
+
+fn team(context: &Context, slug: &str) -> Value {
+    let url = format!(
+        "{}/api/v3/organizations/{ORGANISATION}/team/{slug}",
+        context.server.url
+    );
+    json!({
+        "id": 1,
+        "node_id": node_id("T", &[ORGANISATION, slug]),
+        "name": slug,
+        "slug": slug,
+        "description": null,
+        "privacy": "closed",
+        "notification_setting": "notifications_enabled",
+        "permission": "pull",
+        "type": "organization",
+        "url": url,
+        "html_url": url,
+        "members_url": format!("{url}/members{{/member}}"),
+        "repositories_url": format!("{url}/repos"),
+        "parent": null,
     })
 }

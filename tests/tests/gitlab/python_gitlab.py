@@ -1,6 +1,6 @@
 """A round of branch, commit, merge request and merge with python-gitlab, a client that is not ours.
 
-Usage: gitlab_round.py URL TOKEN PROJECT
+Usage: python_gitlab.py URL TOKEN PROJECT
 
 What differs from what GitLab would say ends it with an error. The last step is a negative control: a second merge
 request for the same branch must be refused as GitLab refuses it, or this round would prove nothing.
