@@ -62,15 +62,25 @@ pub(super) fn reply(limit: Limit, resource: &str) -> Reply {
             });
             used_up(Reply::json(status, &body), reset, resource)
         }
-        Limit::PrimaryInGraphql { reset } => {
+        // yanyongyu/githubkit#271 has the newer type, octokit/plugin-throttling.js#636 the headers that do not tell.
+        Limit::PrimaryInGraphql {
+            error_type,
+            in_headers,
+            reset,
+        } => {
             let body = json!({
                 "errors": [{
-                    "type": "RATE_LIMITED",
+                    "type": error_type,
                     "code": "graphql_rate_limit",
                     "message": "API rate limit already exceeded for user ID 1001.",
                 }],
             });
-            used_up(Reply::json(200, &body), reset, resource)
+            let reply = Reply::json(200, &body);
+            if in_headers {
+                used_up(reply, reset, resource)
+            } else {
+                reply
+            }
         }
         Limit::Secondary {
             status,
