@@ -17,9 +17,10 @@ mdbook_version=0.5.4
 # GitHub's published schemas, that the tests hold our test forge to.
 graphql_schema_version=15.26.1
 openapi_version=23.0.2
-# Clients that the tests hold against it.
+# Clients that the tests hold against it, and against the one that speaks as GitLab.
 octokit_version=5.0.5
 pygithub_version=2.10.0
+python_gitlab_version=8.6.0
 
 oldest_go=1.26
 
@@ -103,14 +104,19 @@ install_npm_packages() { # name@version…
     "${missing_packages[@]}" >&2
 }
 
-install_python_package() { # name, version
-  if [[ -d "$cache/python/${1,,}-$2.dist-info" ]]; then
+install_python_packages() { # name==version…
+  local package name missing=false
+  for package in "$@"; do
+    name=${package%==*}
+    name=${name,,}
+    [[ -d "$cache/python/${name//-/_}-${package#*==}.dist-info" ]] || missing=true
+  done
+  if ! $missing; then
     return
   fi
-  echo "prerequisites: installing $1 $2" >&2
+  echo "prerequisites: installing $*" >&2
   rm -rf "$cache/python"
-  python3 -m pip install --quiet --target "$cache/python" --disable-pip-version-check --root-user-action=ignore \
-    "$1==$2" >&2
+  python3 -m pip install --quiet --target "$cache/python" --disable-pip-version-check --root-user-action=ignore "$@" >&2
 }
 
 install=false
@@ -147,5 +153,5 @@ if $install; then
     "octokit@$octokit_version"
   # Of half a gigabyte one file is used.
   find "$cache/npm/node_modules/@octokit/openapi/generated" -name '*.json' ! -name api.github.com.json -delete
-  install_python_package PyGithub "$pygithub_version"
+  install_python_packages "PyGithub==$pygithub_version" "python-gitlab==$python_gitlab_version"
 fi

@@ -35,6 +35,10 @@ pub enum Operation {
     Close,
     /// Asks what became of pull requests.
     Observe,
+    /// Finds the id of a user name.
+    Person,
+    /// Asks the forge to merge by itself once its rules allow it.
+    AutoMerge,
     /// Takes back a branch that turned out to hold no change.
     DeleteBranch,
 }
@@ -54,6 +58,8 @@ impl Operation {
             Self::Adorn => "adorn",
             Self::Close => "close",
             Self::Observe => "observe",
+            Self::Person => "person",
+            Self::AutoMerge => "auto_merge",
             Self::DeleteBranch => "delete_branch",
         }
     }

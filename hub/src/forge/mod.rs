@@ -4,8 +4,10 @@
 //! first, adopts whatever part of it exists, and creates only what is missing. No transport below it ever repeats a
 //! write by itself. [`registry`] gives the forge of a target; [`http`] is the one way to send a request.
 
+mod access;
 pub mod forgejo;
 mod github;
+pub mod gitlab;
 pub mod http;
 pub mod metrics;
 pub mod noop;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::forgejo::Forgejo;
 use super::github::{self, Github, account::Account};
+use super::gitlab::{self, Gitlab};
 use super::http::{Http, HttpClients, Timeouts};
 use super::metrics::ForgeMetrics;
 use super::noop::Noop;
@@ -82,16 +83,9 @@ impl Inner {
             ProviderKind::Noop => Ok(Arc::new(Noop)),
             ProviderKind::ForgejoToken => self.forgejo(target),
             ProviderKind::GithubApp | ProviderKind::GithubToken => self.github(target),
-            ProviderKind::GitlabToken => Err(permanent(
-                "ProviderNotServed",
-                format!(
-                    "provider.kind is {}; this version of nabu-hub serves github-app, github-token, forgejo-token and noop",
-                    target.kind
-                ),
-            )),
+            ProviderKind::GitlabToken => self.gitlab(target),
         }
     }
-
     fn github(&self, target: &ForgeTarget) -> Result<Arc<dyn Forge>, ForgeError> {
         let mut accounts = self
             .github_accounts
@@ -120,13 +114,45 @@ impl Inner {
     }
 
     fn forgejo(&self, target: &ForgeTarget) -> Result<Arc<dyn Forge>, ForgeError> {
-        let invalid = |detail: String| permanent("InvalidRoute", detail);
         let Some(base_url) = target.base_url.as_deref() else {
-            return Err(invalid(format!(
-                "the route to {} has no provider.baseURL; forgejo-token needs the address of the forge",
-                target.repository
-            )));
+            return Err(permanent(
+                "InvalidRoute",
+                format!(
+                    "the route to {} has no provider.baseURL; forgejo-token needs the address of the forge",
+                    target.repository
+                ),
+            ));
         };
+        let (http, credential) = self.way(target, base_url)?;
+        let forge = Forgejo::new(
+            http,
+            base_url,
+            &target.repository,
+            credential,
+            self.credentials.clone(),
+        )?;
+        Ok(Arc::new(forge))
+    }
+
+    fn gitlab(&self, target: &ForgeTarget) -> Result<Arc<dyn Forge>, ForgeError> {
+        let base_url = target.base_url.as_deref().unwrap_or(gitlab::PUBLIC);
+        let (http, credential) = self.way(target, base_url)?;
+        let forge = Gitlab::new(
+            http,
+            base_url,
+            &target.repository,
+            credential,
+            self.credentials.clone(),
+        )?;
+        Ok(Arc::new(forge))
+    }
+
+    /// The way to a repository, and the name of the credential for it.
+    fn way(
+        &self,
+        target: &ForgeTarget,
+        base_url: &str,
+    ) -> Result<(Http, CredentialRef), ForgeError> {
         let credential = credential(target)?;
         let client = self.clients.get(base_url, target.ca_bundle.as_deref())?;
         let http = Http::new(
@@ -136,14 +162,7 @@ impl Inner {
             base_url,
             self.metrics.clone(),
         );
-        let forge = Forgejo::new(
-            http,
-            base_url,
-            &target.repository,
-            credential,
-            self.credentials.clone(),
-        )?;
-        Ok(Arc::new(forge))
+        Ok((http, credential))
     }
 }
 
@@ -210,12 +229,6 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_that_is_not_served_yet_is_named() {
-        let kind = ProviderKind::GitlabToken;
-        assert_eq!(reason(forges().get(&target(kind))), "ProviderNotServed");
-    }
-
-    #[test]
     fn a_github_route_needs_a_secret_and_a_repository() {
         for kind in [ProviderKind::GithubApp, ProviderKind::GithubToken] {
             let mut target = target(kind);
@@ -244,6 +257,32 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_gitlab_route_needs_a_secret_and_a_project_in_a_group_and_no_address() {
+        let forges = forges();
+        let mut target = target(ProviderKind::GitlabToken);
+        assert_eq!(reason(forges.get(&target)), "InvalidRoute");
+        target.credential = Some(CredentialRef {
+            namespace: "n".to_owned(),
+            name: "s".to_owned(),
+        });
+        for (repository, expected) in [
+            ("group/name", "a forge"),
+            ("group/sub/group/name", "a forge"),
+            ("name", "InvalidRoute"),
+            ("group/../name", "InvalidRoute"),
+            ("group//name", "InvalidRoute"),
+        ] {
+            target.repository = repository.to_owned();
+            assert_eq!(reason(forges.get(&target)), expected, "{repository}");
+        }
+        target.repository = "group/name".to_owned();
+        target.base_url = Some("https://git.example.org/gitlab".to_owned());
+        assert_eq!(reason(forges.get(&target)), "a forge");
+        target.base_url = Some("git.example.org".to_owned());
+        assert_eq!(reason(forges.get(&target)), "InvalidRoute");
     }
 
     #[test]

@@ -31,9 +31,30 @@ pub(super) fn error_message(body: &[u8], token: &SecretString) -> String {
     };
     let message = ["message", "error_description", "error"]
         .into_iter()
-        .find_map(|key| object.get(key).and_then(Value::as_str))
+        .filter_map(|key| object.get(key))
+        .map(words)
+        .find(|words| !words.is_empty())
         .unwrap_or_default();
-    one_line(&without(message, token))
+    one_line(&without(&message, token))
+}
+
+/// The texts in a value. GitLab says most things in a list, and what is wrong with a field under its name.
+fn words(value: &Value) -> String {
+    let join = |parts: Vec<String>| {
+        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        parts.join("; ")
+    };
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(values) => join(values.iter().map(words).collect()),
+        Value::Object(fields) => join(
+            fields
+                .iter()
+                .map(|(name, value)| format!("{name}: {}", words(value)))
+                .collect(),
+        ),
+        Value::Null | Value::Bool(_) | Value::Number(_) => String::new(),
+    }
 }
 
 /// The text without the token, should a forge send it back.
@@ -63,6 +84,20 @@ mod tests {
         let body = br#"{"message":"no user for s3cret\nhere"}"#;
         assert_eq!(error_message(body, &token), "no user for *** here");
         assert_eq!(error_message(b"<html>s3cret</html>", &token), "");
+        for (body, expected) in [
+            (r#"{"message":["one","two s3cret"]}"#, "one; two ***"),
+            (r#"{"message":{"base":["no"]}}"#, "base: no"),
+            (
+                r#"{"error":"invalid_token","error_description":"Token was revoked."}"#,
+                "Token was revoked.",
+            ),
+            (
+                r#"{"message":null,"error":"404 Not Found"}"#,
+                "404 Not Found",
+            ),
+        ] {
+            assert_eq!(error_message(body.as_bytes(), &token), expected);
+        }
         assert_eq!(
             error_message(br#"{"message":"x"}"#, &SecretString::from("")),
             "x"

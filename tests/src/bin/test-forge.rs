@@ -2,9 +2,11 @@
 //! it is told to end.
 //!
 //!     test-forge github [--port N] [--public-paths]
+//!     test-forge gitlab [--port N] [--below /path]
 
 use anyhow::{Context as _, Result, bail};
 use nabu_tests::test_forge::github::{self, Options, TestGithub};
+use nabu_tests::test_forge::gitlab::{self, Role, TestGitlab};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -14,7 +16,10 @@ async fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
         Some("github") => run_github(options(arguments)?).await,
-        _ => bail!("usage: test-forge github [--port N] [--public-paths]"),
+        Some("gitlab") => run_gitlab(arguments).await,
+        _ => bail!(
+            "usage: test-forge github [--port N] [--public-paths] | gitlab [--port N] [--below /path]"
+        ),
     }
 }
 
@@ -53,6 +58,28 @@ async fn run_github(options: Options) -> Result<()> {
         say(&json!({ "violation": violation }));
     }
     Ok(())
+}
+
+async fn run_gitlab(mut arguments: impl Iterator<Item = String>) -> Result<()> {
+    let (mut port, mut prefix) = (0, String::new());
+    while let Some(argument) = arguments.next() {
+        let value = arguments.next();
+        let value = value.with_context(|| format!("{argument} needs a value"))?;
+        match argument.as_str() {
+            "--port" => port = value.parse().context("--port needs a number")?,
+            "--below" => prefix = value,
+            other => bail!("no such option: {other}"),
+        }
+    }
+    let gitlab = TestGitlab::start_at(port, &prefix).await?;
+    let project = gitlab.create_project("ninsun-labs/fleet/gitops")?;
+    // So that a client may also merge.
+    project.set_role(gitlab::BOT, Some(Role::Maintainer))?;
+    say(&json!({ "url": gitlab.url() }));
+    say(&json!({ "token": gitlab.token(), "login": gitlab::BOT }));
+    say(&json!({ "token": gitlab.person_token(), "login": gitlab::PERSON }));
+    say(&json!({ "repository": project.full_name }));
+    until_the_end().await
 }
 
 #[expect(clippy::print_stdout, reason = "what it prints is what it is for")]

@@ -334,6 +334,29 @@ impl GitRepository {
         }
     }
 
+    /// Lines that are added and taken away from one tree or commit to another; those of binary files are not counted.
+    pub fn lines(&self, from: &str, to: &str) -> Result<(u64, u64)> {
+        let text = self.text(&["diff-tree", "-r", "--numstat", from, to])?;
+        let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
+        Ok(text.lines().fold((0, 0), |(added, deleted), line| {
+            let mut columns = line.split('\t');
+            let more = number(columns.next()).unwrap_or(0);
+            let less = number(columns.next()).unwrap_or(0);
+            (added + more, deleted + less)
+        }))
+    }
+
+    /// The paths that differ from one tree or commit to another, each with `A`, `M`, `D` or `T`.
+    pub fn changed(&self, from: &str, to: &str) -> Result<Vec<(char, String)>> {
+        let text = self.text(&["diff-tree", "-r", "-z", "--name-status", from, to])?;
+        let mut parts = text.split_terminator('\0');
+        let mut changed = Vec::new();
+        while let (Some(kind), Some(path)) = (parts.next(), parts.next()) {
+            changed.push((kind.chars().next().unwrap_or('M'), path.to_owned()));
+        }
+        Ok(changed)
+    }
+
     /// All refs with what they point to.
     pub fn refs(&self) -> Result<BTreeMap<String, String>> {
         let text = self.text(&["for-each-ref", "--format=%(refname)%00%(objectname)"])?;

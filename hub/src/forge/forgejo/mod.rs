@@ -21,10 +21,11 @@ use url::Url;
 
 use self::api::Api;
 use self::commit::Committed;
-use super::http::{Authorization, Http, failed};
+use super::access::{api_root, authorization, web_address};
+use super::http::{Http, failed};
 use super::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest, PullRequestState};
 use crate::change::{CredentialRef, Intent};
-use crate::credentials::{Credentials, TOKEN_KEYS};
+use crate::credentials::Credentials;
 use crate::response::ErrorType;
 
 /// How long the default branch of a repository is taken as known.
@@ -64,18 +65,7 @@ impl Forgejo {
         credentials: Credentials,
     ) -> Result<Self, ForgeError> {
         let invalid = |detail: String| failed(ErrorType::Permanent, "InvalidRoute", detail);
-        let root = Url::parse(base_url)
-            .ok()
-            .filter(|url| matches!(url.scheme(), "http" | "https") && url.username().is_empty())
-            .and_then(|mut url| {
-                url.set_query(None);
-                url.set_fragment(None);
-                url.path_segments_mut().ok()?.pop_if_empty().extend(["api", "v1"]);
-                Some(url)
-            })
-            .ok_or_else(|| {
-                invalid(format!("provider.baseURL of the route to {repository} is no http(s) address without a user"))
-            })?;
+        let root = api_root(base_url, repository, ["api", "v1"])?;
         let part = |part: &str| !part.is_empty() && part != "." && part != "..";
         if !repository
             .split_once('/')
@@ -107,30 +97,8 @@ impl Forgejo {
 
     /// The API with the token as it is now.
     fn api<'a>(&'a self, job: &'a Job<'a>) -> Result<Api<'a>, ForgeError> {
-        let CredentialRef { namespace, name } = &self.credential;
-        let secret = self.credentials.get(&self.credential);
-        let token = secret
-            .as_ref()
-            .and_then(|secret| secret.token())
-            .ok_or_else(|| {
-                let what = if secret.is_some() {
-                    "holds no token"
-                } else {
-                    "does not exist or cannot be read"
-                };
-                let detail = format!(
-                    "the Secret {namespace}/{name} {what}; it needs one of the keys {} for {}",
-                    TOKEN_KEYS.join(", "),
-                    self.http.place()
-                );
-                failed(ErrorType::Unauthorized, "CredentialMissing", detail)
-            })?;
-        let auth = Authorization::new("token", token).ok_or_else(|| {
-            let detail = format!(
-                "the token in the Secret {namespace}/{name} holds characters that no token has"
-            );
-            failed(ErrorType::Unauthorized, "CredentialRejected", detail)
-        })?;
+        let place = self.http.place();
+        let auth = authorization(&self.credentials, &self.credential, "token", place)?;
         Ok(Api {
             http: &self.http,
             root: &self.root,
@@ -227,18 +195,12 @@ impl Forgejo {
 
     /// The address for people. What a forge says is believed only as far as it is a web address.
     fn address(&self, pull: &wire::Pull) -> String {
-        Url::parse(&pull.html_url)
-            .ok()
-            .filter(|url| matches!(url.scheme(), "http" | "https") && url.username().is_empty())
-            .map_or_else(
-                || {
-                    format!(
-                        "{}/{}/pulls/{}",
-                        self.base_url, self.repository, pull.number
-                    )
-                },
-                String::from,
+        web_address(&pull.html_url).unwrap_or_else(|| {
+            format!(
+                "{}/{}/pulls/{}",
+                self.base_url, self.repository, pull.number
             )
+        })
     }
 
     /// After a 404: an error if repository or base branch are missing.

@@ -83,6 +83,15 @@ impl Reply {
         self.message.contains(words)
     }
 
+    /// The number that follows these words.
+    pub(in super::super) fn number_after(&self, words: &str) -> Option<u64> {
+        let (_, rest) = self.message.split_once(words)?;
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        rest[..end].parse().ok()
+    }
+
     /// What the forge said, as the end of a sentence: empty, or ` ("…")`.
     pub(in super::super) fn said(&self) -> String {
         said(&self.message)

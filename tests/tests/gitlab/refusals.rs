@@ -1,0 +1,261 @@
+//! What GitLab refuses, and what the hub says of it.
+
+use std::collections::HashMap;
+
+use nabu_hub::forge::ForgeError;
+use nabu_hub::response::ErrorType;
+use nabu_tests::test_forge::faults::{Effect, Fault, Reply};
+use nabu_tests::test_forge::gitlab::{BOT, Role, TokenState};
+
+use serde_json::{Value, json};
+
+use crate::bed::{BINDINGS, Bed, DENY, set_token};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rotated_token_needs_no_restart_and_no_token_is_ever_shown() {
+    let bed = Bed::new().await;
+    let intent = bed.intent("u-1", &DENY);
+
+    bed.credentials.replace(HashMap::new());
+    let error = bed.failure(&intent).await;
+    assert_eq!(
+        (error.kind, error.reason.as_str()),
+        (ErrorType::Unauthorized, "CredentialMissing")
+    );
+    assert!(
+        error.detail.contains("ugallu-system/forge-token"),
+        "{}",
+        error.detail
+    );
+
+    let unknown = "glpat-0123456789abcdef";
+    set_token(&bed.credentials, unknown);
+    bed.expect(&intent, ErrorType::Unauthorized, "CredentialRejected")
+        .await;
+    let error = bed.failure(&intent).await;
+    assert!(!format!("{error:?} {:?}", bed.forges).contains(unknown));
+    set_token(&bed.credentials, "a\nb");
+    assert_eq!(bed.failure(&intent).await.reason, "CredentialRejected");
+
+    set_token(&bed.credentials, bed.gitlab.token());
+    for (state, word) in [
+        (TokenState::Revoked, "revoked"),
+        (TokenState::Expired, "expired"),
+    ] {
+        bed.gitlab.set_token_state(state);
+        let detail = bed
+            .expect(&intent, ErrorType::Unauthorized, "CredentialRejected")
+            .await;
+        assert!(
+            detail.contains(&format!(
+                "Token {}",
+                if word == "revoked" {
+                    "was revoked"
+                } else {
+                    "is expired"
+                }
+            )),
+            "{detail}"
+        );
+    }
+    bed.gitlab.set_token_state(TokenState::Active);
+    bed.pull(&intent).await;
+    for request in bed.gitlab.requests() {
+        assert!(
+            !request.path.contains(bed.gitlab.token()),
+            "{}",
+            request.path
+        );
+        assert!(!request.body.contains(bed.gitlab.token()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_with_too_little_scope_or_role_is_named() {
+    let bed = Bed::new().await;
+    let intent = bed.intent("u-1", &DENY);
+    let denied = async |words: &str| {
+        let detail = bed
+            .expect(&intent, ErrorType::Unauthorized, "PermissionDenied")
+            .await;
+        assert!(detail.contains(words), "{detail}");
+    };
+
+    bed.gitlab.set_token_scopes(&["read_user"]);
+    denied("higher privileges").await;
+    bed.gitlab.set_token_scopes(&["read_api"]);
+    denied("lacks the scope api").await;
+    bed.gitlab.set_token_scopes(&["api"]);
+    bed.project.set_role(BOT, Some(Role::Reporter)).unwrap();
+    denied("give it the role Developer").await;
+    bed.project.set_role(BOT, Some(Role::Developer)).unwrap();
+    bed.project
+        .protect("nabu/*", Role::Maintainer, Role::Maintainer)
+        .unwrap();
+    denied("not allowed to push into this branch").await;
+    assert_eq!(bed.project.branches().unwrap(), ["main"]);
+
+    bed.project.set_role(BOT, None).unwrap();
+    bed.expect(&intent, ErrorType::Permanent, "RepositoryNotFound")
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_is_named() {
+    let bed = Bed::new().await;
+    let intent = bed.intent("u-1", &DENY);
+
+    let mut elsewhere = intent.clone();
+    elsewhere.target.repository = "ninsun-labs/nowhere".to_owned();
+    bed.expect(&elsewhere, ErrorType::Permanent, "RepositoryNotFound")
+        .await;
+    elsewhere.base_branch = None;
+    bed.expect(&elsewhere, ErrorType::Permanent, "RepositoryNotFound")
+        .await;
+
+    for files in [
+        &DENY[..],
+        &[("gone.yaml", None)],
+        &[(BINDINGS, Some("x"))],
+        &[],
+    ] {
+        let mut baseless = bed.intent("u-2", files);
+        baseless.base_branch = Some("release".to_owned());
+        let detail = bed
+            .expect(&baseless, ErrorType::Permanent, "BaseBranchNotFound")
+            .await;
+        assert!(detail.contains("\"main\""), "{detail}");
+    }
+
+    let empty = bed
+        .gitlab
+        .create_empty_project("ninsun-labs/empty")
+        .unwrap();
+    let mut first = intent.clone();
+    first.target.repository = "ninsun-labs/empty".to_owned();
+    bed.expect(&first, ErrorType::Permanent, "RepositoryEmpty")
+        .await;
+    assert!(empty.branches().unwrap().is_empty());
+    first.base_branch = None;
+    bed.expect(&first, ErrorType::Permanent, "RepositoryEmpty")
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_written_is_named() {
+    let bed = Bed::new().await;
+    let path = format!("{BINDINGS}/x");
+    let through_a_file = bed.intent("u-1", &[(&path, Some("x"))]);
+    bed.expect(&through_a_file, ErrorType::Permanent, "Rejected")
+        .await;
+    let mut bad = bed.intent("u-2", &DENY);
+    bad.branch = "nabu/prod-eu/a..b/u-2".to_owned();
+    let detail = bed.expect(&bad, ErrorType::Permanent, "Rejected").await;
+    assert!(detail.contains("Branch name is invalid"), "{detail}");
+    bed.project.set_merge_requests_enabled(false).unwrap();
+    bed.expect(
+        &bed.intent("u-4", &DENY),
+        ErrorType::Unauthorized,
+        "PermissionDenied",
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archived_project_and_one_that_moved_are_named() {
+    let bed = Bed::new().await;
+    let intent = bed.intent("u-1", &DENY);
+    bed.project.archive().unwrap();
+    bed.expect(&intent, ErrorType::Permanent, "RepositoryArchived")
+        .await;
+
+    let bed = Bed::new().await;
+    let intent = bed.intent("u-1", &DENY);
+    bed.project.rename("ninsun-labs/elsewhere").unwrap();
+    bed.expect(&intent, ErrorType::Permanent, "Moved").await;
+    let posts = bed.count("POST");
+    assert_eq!(posts, 0, "the token goes nowhere else");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_in_maintenance_is_waited_for() {
+    let bed = Bed::new().await;
+    let intent = bed.intent("u-1", &DENY);
+    bed.gitlab.set_read_only(true);
+    let (made, _) = bed.make(&intent).await;
+    assert!(
+        matches!(made, Err(ForgeError::Unavailable { .. })),
+        "{made:?}"
+    );
+    bed.gitlab.set_read_only(false);
+    assert_eq!(bed.pull(&intent).await.1, 3);
+}
+
+/// The n-th request is answered so; the attempt fails so, and with these words; the next one makes up for it.
+async fn refused(number: u32, answer: (u16, Value), expected: (ErrorType, &str), words: &str) {
+    let bed = Bed::new().await;
+    let intent = bed.intent("u-1", &DENY);
+    let (status, body) = answer;
+    let reply = Reply::json(status, &body);
+    bed.gitlab
+        .fail(Fault::new(Effect::Answer(reply)).at(number));
+    let error = bed.failure(&intent).await;
+    let said = (error.kind, error.reason.as_str());
+    assert_eq!(said, expected, "{body}: {}", error.detail);
+    assert!(error.detail.contains(words), "{body}: {}", error.detail);
+    bed.pull(&intent).await;
+    assert_eq!(bed.project.merge_requests().unwrap().len(), 1);
+}
+
+fn text(status: u16, text: &str) -> (u16, Value) {
+    (status, json!({ "message": text }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_lookup_or_commit_is_told_in_gitlabs_words() {
+    let said = text(403, "403 Forbidden");
+    let denied = (ErrorType::Unauthorized, "PermissionDenied");
+    refused(1, said, denied, "403 Forbidden").await;
+    let said = text(404, "404 Project Not Found");
+    let missing = (ErrorType::Permanent, "RepositoryNotFound");
+    refused(1, said, missing, "no access").await;
+
+    let rejected = (ErrorType::Permanent, "Rejected");
+    let said = text(400, "Commit message does not follow the pattern");
+    refused(2, said, rejected, "follow the pattern").await;
+    refused(2, text(413, "too large"), rejected, "too large").await;
+    let said = text(
+        400,
+        "Could not update refs/heads/x. Please refresh and try again.",
+    );
+    refused(
+        2,
+        said,
+        (ErrorType::Transient, "BranchBusy"),
+        "at this moment",
+    )
+    .await;
+    let said = text(405, "Non GET methods are not allowed for moved projects");
+    refused(2, said, (ErrorType::Permanent, "Moved"), "has moved").await;
+    let said = text(500, "500 Internal Server Error");
+    refused(2, said, (ErrorType::Transient, "ForgeError"), "500").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_merge_request_is_told_in_gitlabs_words() {
+    let rejected = (ErrorType::Permanent, "Rejected");
+    let said = (400, json!({ "message": { "title": ["can't be blank"] } }));
+    refused(3, said, rejected, "title: can't be blank").await;
+    let said = (422, json!({ "message": ["no fork", "no branch"] }));
+    refused(3, said, rejected, "no fork; no branch").await;
+    let denied = (ErrorType::Unauthorized, "PermissionDenied");
+    refused(3, text(403, "403 Forbidden"), denied, "Developer").await;
+    let said = (
+        409,
+        json!({ "message": ["Another open merge request already exists"] }),
+    );
+    refused(3, said, (ErrorType::Conflicting, "Conflict"), "Another").await;
+    let said = json!({ "error": "invalid_token", "error_description": "Token is expired." });
+    let expired = (ErrorType::Unauthorized, "CredentialRejected");
+    refused(3, (401, said), expired, "Token is expired").await;
+}
