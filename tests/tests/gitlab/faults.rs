@@ -94,7 +94,7 @@ async fn a_limit_says_how_long_to_wait() {
                     status: 429,
                     reset: Duration::from_secs(30),
                 },
-                30,
+                31,
             ),
         ] {
             let (error, _) = survives(Effect::Limit(limit), number).await;

@@ -257,17 +257,12 @@ impl Api<'_> {
             .await
     }
 
-    /// Asks GitLab to merge, at once or (`wait`) as soon as its rules allow it, if the head of the branch is still this
+    /// Asks GitLab to merge as soon as its rules allow it, if the head of the branch is still this
     /// commit. The second name of the wish to wait is that of GitLab before 17.11.
-    pub(super) async fn merge(
-        &self,
-        iid: u64,
-        sha: Option<&str>,
-        wait: bool,
-    ) -> Result<Reply, ForgeError> {
+    pub(super) async fn merge(&self, iid: u64, sha: Option<&str>) -> Result<Reply, ForgeError> {
         let options = &self.job.intent.options;
         let mut body = json!({
-            "auto_merge": wait, "merge_when_pipeline_succeeds": wait,
+            "auto_merge": true, "merge_when_pipeline_succeeds": true,
             "should_remove_source_branch": options.delete_branch_after_merge,
             "squash": options.auto_merge == Some(MergeMethod::Squash),
         });

@@ -140,8 +140,13 @@ impl Gitlab {
                 let merged = reply.json::<wire::MergeRequest>();
                 return (merged.map_or(before, |request| state(&request)), None);
             }
-            Ok(reply) => format!("auto-merge: refused with {}{}", reply.status, reply.said()),
-            Err(error) => format!("auto-merge: {error}"),
+            Ok(reply) => format!(
+                "auto-merge: refused with {}{}; GitLab merges by itself only what waits for a pipeline or an approval",
+                reply.status,
+                reply.said()
+            ),
+            // GitLab says 401 also to those whose role may not merge.
+            Err(error) => format!("auto-merge: {error}; may the token merge?"),
         };
         warn!(
             key = %api.job.key, project = self.project, number = request.iid, why,
@@ -158,7 +163,7 @@ impl Gitlab {
     ) -> Result<Reply, ForgeError> {
         let mut waits = MERGE_WAITS.into_iter();
         loop {
-            let reply = api.merge(iid, commit, true).await?;
+            let reply = api.merge(iid, commit).await?;
             // 405: not ready, or nothing to wait for; 406 (before GitLab 16) and 422: it cannot be merged, or GitLab does
             // not know yet.
             if !matches!(reply.status.as_u16(), 405 | 406 | 422) {
@@ -167,14 +172,12 @@ impl Gitlab {
             let request = api.merge_request(iid).await?;
             let status = request.and_then(|request| request.detailed_merge_status);
             match status.as_deref() {
-                // No rule stands in the way. Only what we have seen is merged.
-                Some("mergeable") if commit.is_some() => {
-                    return api.merge(iid, commit, false).await;
-                }
+                // There is nothing to wait for. Without any rule, nobody but people merges what a cluster asked for.
+                Some("mergeable") => return Ok(reply),
                 // GitLab before 15.6 says nothing.
                 None | Some("unchecked" | "checking" | "preparing" | "approvals_syncing") => {}
                 // What it waits for is known now; it may have become so since it was refused.
-                Some(_) => return api.merge(iid, commit, true).await,
+                Some(_) => return api.merge(iid, commit).await,
             }
             match waits.next() {
                 Some(wait) => sleep(wait).await,
