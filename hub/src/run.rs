@@ -35,6 +35,7 @@ use crate::routes::handle::ConfigMetrics;
 use crate::routes::watch::ConfigWatch;
 use crate::store::SharedStore;
 use crate::store::sqlite::SqliteStore;
+use crate::webhooks::{self, Receiver, WebhookMetrics};
 
 /// What a frame needs beside its content on the wire.
 const FRAME_MARGIN: usize = 1024;
@@ -48,11 +49,12 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// How long a ping may be without an answer.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The three doors of a hub.
+/// The doors of a hub.
 pub struct Listeners {
     agents: TcpListener,
     admin: TcpListener,
     ops: TcpListener,
+    webhooks: Option<TcpListener>,
 }
 
 impl Listeners {
@@ -70,6 +72,10 @@ impl Listeners {
             agents: bind("--listen-agents", config.listen_agents).await?,
             admin: bind("--listen-admin", config.listen_admin).await?,
             ops: bind("--listen-ops", config.listen_ops).await?,
+            webhooks: match config.listen_webhooks {
+                Some(address) => Some(bind("--listen-webhooks", address).await?),
+                None => None,
+            },
         })
     }
 }
@@ -125,6 +131,16 @@ pub async fn serve(
         shutdown.clone(),
     );
     let gates = store.gates().await?;
+    // The seam to whoever follows pull requests.
+    let nudge = Arc::new(webhooks::LogOnly);
+    let receiver = Receiver::new(
+        routes.clone(),
+        nudge,
+        WebhookMetrics::register(&mut registry),
+    );
+    if let Some(listener) = listeners.webhooks {
+        tasks.spawn(webhooks::serve(listener, receiver, shutdown.clone()));
+    }
     let context = Context {
         store: Arc::clone(&store),
         forges: Arc::new(Forges::new(
