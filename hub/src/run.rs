@@ -35,7 +35,7 @@ use crate::routes::handle::ConfigMetrics;
 use crate::routes::watch::ConfigWatch;
 use crate::store::SharedStore;
 use crate::store::sqlite::SqliteStore;
-use crate::webhooks::{self, Receiver, WebhookMetrics};
+use crate::webhooks::{self, Receiver};
 
 /// What a frame needs beside its content on the wire.
 const FRAME_MARGIN: usize = 1024;
@@ -131,13 +131,9 @@ pub async fn serve(
         shutdown.clone(),
     );
     let gates = store.gates().await?;
-    // The seam to whoever follows pull requests.
+    // Whoever follows pull requests takes this place.
     let nudge = Arc::new(webhooks::LogOnly);
-    let receiver = Receiver::new(
-        routes.clone(),
-        nudge,
-        WebhookMetrics::register(&mut registry),
-    );
+    let receiver = Receiver::new(routes.clone(), nudge, &mut registry);
     if let Some(listener) = listeners.webhooks {
         tasks.spawn(webhooks::serve(listener, receiver, shutdown.clone()));
     }

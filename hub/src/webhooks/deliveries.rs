@@ -81,7 +81,7 @@ impl Deliveries {
 mod tests {
     use super::*;
 
-    fn delivery(forge: ForgeKind, id: impl ToString) -> Delivery {
+    fn delivery(forge: ForgeKind, id: &impl ToString) -> Delivery {
         Delivery {
             forge,
             id: id.to_string(),
@@ -92,11 +92,11 @@ mod tests {
     fn a_delivery_is_new_once_until_its_age_is_over() {
         let mut deliveries = Deliveries::default();
         let start = Instant::now();
-        let one = delivery(ForgeKind::GitHub, "1");
+        let one = delivery(ForgeKind::GitHub, &1);
         assert!(deliveries.insert(one.clone(), start));
         assert!(!deliveries.insert(one.clone(), start + AGE / 2));
         assert!(
-            deliveries.insert(delivery(ForgeKind::GitLab, "1"), start),
+            deliveries.insert(delivery(ForgeKind::GitLab, &1), start),
             "forges count for themselves"
         );
         assert!(deliveries.insert(one, start + AGE));
@@ -107,14 +107,14 @@ mod tests {
         let mut deliveries = Deliveries::default();
         let now = Instant::now();
         for id in 0..=MOST {
-            assert!(deliveries.insert(delivery(ForgeKind::GitHub, id), now));
+            assert!(deliveries.insert(delivery(ForgeKind::GitHub, &id), now));
         }
         assert_eq!(
             (deliveries.known.len(), deliveries.oldest_first.len()),
             (MOST, MOST)
         );
-        assert!(!deliveries.insert(delivery(ForgeKind::GitHub, MOST), now));
-        assert!(deliveries.insert(delivery(ForgeKind::GitHub, 0), now));
+        assert!(!deliveries.insert(delivery(ForgeKind::GitHub, &MOST), now));
+        assert!(deliveries.insert(delivery(ForgeKind::GitHub, &0), now));
     }
 
     #[test]

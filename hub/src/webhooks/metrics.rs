@@ -15,13 +15,13 @@ struct Labels {
 
 /// Counts of webhooks; clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct WebhookMetrics {
+pub(super) struct WebhookMetrics {
     webhooks: Family<Labels, Counter>,
 }
 
 impl WebhookMetrics {
     /// Registers everything.
-    pub fn register(registry: &mut Registry) -> Self {
+    pub(super) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
             "nabu_hub_webhooks",

@@ -23,6 +23,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use jiff::Timestamp;
+use prometheus_client::registry::Registry;
 use secrecy::SecretString;
 use tokio::sync::Semaphore;
 use tracing::debug;
@@ -30,7 +31,7 @@ use tracing::debug;
 use crate::change::ProviderKind;
 use crate::routes::ConfigHandle;
 use deliveries::{Deliveries, Delivery};
-pub use metrics::WebhookMetrics;
+use metrics::WebhookMetrics;
 use payload::Event;
 pub use server::serve;
 use signature::Proof;
@@ -161,11 +162,11 @@ pub struct Receiver {
 
 impl Receiver {
     /// A receiver that takes the secrets of `config`, as they are whenever a webhook comes.
-    pub fn new(config: ConfigHandle, nudge: Arc<dyn Nudge>, metrics: WebhookMetrics) -> Self {
+    pub fn new(config: ConfigHandle, nudge: Arc<dyn Nudge>, registry: &mut Registry) -> Self {
         Self {
             config,
             nudge,
-            metrics,
+            metrics: WebhookMetrics::register(registry),
             deliveries: Mutex::default(),
             one_check: Arc::new(Semaphore::new(1)),
         }

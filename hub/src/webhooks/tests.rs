@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, Mac as _};
 use jiff::Timestamp;
+use proptest::prelude::*;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use sha2::Sha256;
@@ -70,7 +71,9 @@ pub(super) fn config(secrets: &[(&str, &str, &str)]) -> ConfigHandle {
 
 pub(super) fn tag(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
-    parts.iter().for_each(|part| mac.update(part));
+    for part in parts {
+        mac.update(part);
+    }
     mac.finalize().into_bytes().into()
 }
 
@@ -133,8 +136,9 @@ impl Server {
             ("forgejo-token", "fj", "fj-secret"),
         ]);
         let heard = Arc::new(Heard::default());
-        let metrics = WebhookMetrics::default();
-        let receiver = Receiver::new(config, Arc::clone(&heard) as _, metrics.clone());
+        let nudge = Arc::clone(&heard) as _;
+        let receiver = Receiver::new(config, nudge, &mut Registry::default());
+        let metrics = receiver.metrics.clone();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
@@ -446,4 +450,35 @@ async fn open_connections_do_not_hold_up_the_end() {
     tokio::time::timeout(Duration::from_secs(4), server.stop())
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_without_a_place_waits_for_one() {
+    let server = Server::start_within(Limits {
+        head: Duration::from_millis(300),
+        connections: 1,
+        ..Limits::default()
+    })
+    .await;
+    let _idle = TcpStream::connect(server.address).await.unwrap();
+    let begun = Instant::now();
+    let (status, _) = server.post_github("ping", "1", b"{}").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(begun.elapsed() >= Duration::from_millis(250));
+    server.stop().await;
+}
+
+proptest! {
+    #[test]
+    fn signed_random_bytes_never_panic(body in prop::collection::vec(any::<u8>(), 0..300)) {
+        let config = config(&[("github-app", "a", "secret")]);
+        let receiver = Receiver::new(config, Arc::new(LogOnly), &mut Registry::default());
+        let mut headers = HeaderMap::new();
+        headers.insert("x-github-event", "pull_request".parse().unwrap());
+        let signature = github_signature("secret", &body);
+        headers.insert("x-hub-signature-256", signature.parse().unwrap());
+        let claim = receiver.claim(ForgeKind::GitHub, &headers).unwrap();
+        prop_assert!(claim.proof.holds(&body, &claim.secrets, Timestamp::now()));
+        prop_assert_eq!(receiver.take(ForgeKind::GitHub, &headers, &body), Outcome::Invalid);
+    }
 }
