@@ -1,6 +1,7 @@
 //! The secrets that webhooks of a forge may be signed with: those of all routes to forges of that kind.
 
 use std::collections::BTreeSet;
+use std::sync::Once;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use tracing::warn;
@@ -12,6 +13,8 @@ use crate::routes::ConfigHandle;
 pub(super) const KEY: &str = "webhook-secret";
 /// More are not tried: each costs a stranger nothing and the hub one HMAC over the body.
 const MOST: usize = 64;
+/// Said once: strangers decide how often it would be.
+static TOLD: Once = Once::new();
 
 /// All of a forge, each once. A webhook does not say which route it is for, and one secret is as good as another: it
 /// allows nothing but a hint.
@@ -37,11 +40,13 @@ pub(super) fn of(forge: ForgeKind, config: &ConfigHandle) -> Vec<SecretString> {
             continue;
         }
         if secrets.len() == MOST {
-            warn!(
-                forge = forge.as_str(),
-                secret = name.name,
-                "webhooks with this {KEY} are refused: {MOST} others come before it; let Secrets share one"
-            );
+            TOLD.call_once(|| {
+                warn!(
+                    forge = forge.as_str(),
+                    secret = name.name,
+                    "webhooks with this {KEY} are refused: {MOST} others come before it; let Secrets share one"
+                );
+            });
             break;
         }
         secrets.push(value.clone());
