@@ -19,6 +19,8 @@ mod flow;
 mod json6902;
 mod merge;
 mod plain;
+#[cfg(test)]
+mod properties;
 mod rewrite;
 mod set;
 mod target;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use granit_parser::ScalarStyle;
 use indexmap::IndexMap;
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
@@ -322,10 +323,14 @@ impl<'a> Rewriter<'a> {
             let first = at + offset;
             let run = gone[first..].iter().take_while(|gone| **gone).count();
             at = first + run;
-            let (start, end) = (
-                children[first].start,
-                line_end(self.text, children[at - 1].end()),
-            );
+            let start = children[first].start;
+            let mut end = line_end(self.text, children[at - 1].end());
+            if first > 0 && keeps_blank_lines(self.text, &children[first - 1].node) {
+                let below = &self.text[end..];
+                let blank = below.len() - below.trim_start().len();
+                let last = line_start(self.text, end + blank);
+                end = previous_line_end(self.text, last).map_or(end, |before| before.max(end));
+            }
             if begins_line(self.text, start) {
                 let lead = self.lead(children, first);
                 match previous_line_end(self.text, lead) {
@@ -444,6 +449,20 @@ impl<'a> Rewriter<'a> {
         self.splices
             .replace(start, end, lines.join(self.style.line_break));
         Ok(end)
+    }
+}
+
+/// Whether a value ends with a block scalar to which blank lines below it belong (`|+`).
+fn keeps_blank_lines(text: &str, node: &Node) -> bool {
+    match &node.kind {
+        Kind::List { children, .. } | Kind::Map { children, .. } => children
+            .last()
+            .is_some_and(|last| keeps_blank_lines(text, &last.node)),
+        Kind::Scalar(ScalarStyle::Literal | ScalarStyle::Folded) => {
+            let header = text[node.start..].split_whitespace().next();
+            header.is_some_and(|header| header.contains('+'))
+        }
+        _ => false,
     }
 }
 

@@ -9,6 +9,7 @@ pub mod http;
 pub mod metrics;
 pub mod noop;
 pub mod registry;
+pub mod resolve;
 mod text;
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -8,6 +8,7 @@ mod adopt;
 mod api;
 mod commit;
 mod extras;
+mod patch;
 mod wire;
 
 use std::sync::atomic::AtomicU8;
@@ -21,6 +22,7 @@ use url::Url;
 use self::api::Api;
 use self::commit::Committed;
 use super::http::{Authorization, Http, failed};
+use super::resolve::Resolved;
 use super::{Forge, ForgeError, Job, Made, PullRequest, PullRequestState};
 use crate::change::CredentialRef;
 use crate::credentials::{Credentials, TOKEN_KEYS};
@@ -136,6 +138,7 @@ impl Forgejo {
             repository: &self.repository,
             job,
             auth,
+            change: Resolved::default(),
         })
     }
 
@@ -166,10 +169,11 @@ impl Forgejo {
         api: &Api<'_>,
         base: &str,
         commit: String,
+        body: &str,
     ) -> Result<PullRequest, ForgeError> {
         let labels = self.label_ids(api).await?;
         let reviewers = &api.job.intent.reviewers;
-        let mut reply = api.open(base, &labels, reviewers).await?;
+        let mut reply = api.open(base, &labels, reviewers, body).await?;
         if reply.status.as_u16() == 409 {
             let pull = api
                 .pull(base, &api.job.intent.branch)
@@ -183,7 +187,7 @@ impl Forgejo {
             // request is there.
             pull = api.pull(base, &api.job.intent.branch).await?;
             if pull.is_none() {
-                reply = api.open(base, &labels, &[]).await?;
+                reply = api.open(base, &labels, &[], body).await?;
             }
         }
         let pull = match pull {
@@ -279,14 +283,18 @@ impl Forgejo {
 #[async_trait]
 impl Forge for Forgejo {
     async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
-        let api = self.api(job)?;
+        let mut api = self.api(job)?;
         let base = self.base(&api).await?;
         if let Some(pull) = api.pull(&base, &job.intent.branch).await? {
             return Ok(Made::PullRequest(self.adopt_pull(&api, pull).await?));
         }
-        match self.commit(&api, &base).await? {
-            Committed::Done(sha) => Ok(Made::PullRequest(self.open(&api, &base, sha).await?)),
+        match self.resolve_and_commit(&mut api, &base).await? {
+            Committed::Done { sha, body } => {
+                let pull = self.open(&api, &base, sha, &body).await?;
+                Ok(Made::PullRequest(pull))
+            }
             Committed::Opened(pull) => Ok(Made::PullRequest(self.adopt_pull(&api, *pull).await?)),
+            Committed::Stale => Err(self.base_busy(&base)),
             Committed::Unchanged => Ok(Made::NoActionNeeded {
                 detail: format!(
                     "{base} of {} already has every file as wanted",

@@ -87,6 +87,8 @@ pub(super) struct ReferenceObject {
 pub(super) struct Commit {
     pub(super) commit: CommitText,
     #[serde(default)]
+    pub(super) parents: Option<Vec<ReferenceObject>>,
+    #[serde(default)]
     pub(super) files: Option<Vec<CommitFile>>,
 }
 
