@@ -200,6 +200,9 @@ impl Style {
     }
 }
 
+/// Words that are no text for readers of YAML 1.1 or 1.2.
+const RESERVED: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+
 /// Whether a text without quotes is that text for every reader, wherever it stands.
 fn is_plain(text: &str) -> bool {
     let word = |c: char| c.is_ascii_alphanumeric() || "_/.-".contains(c);
@@ -216,7 +219,6 @@ fn is_plain(text: &str) -> bool {
         }
         previous = c;
     }
-    const RESERVED: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == '/')
         && !RESERVED.iter().any(|word| text.eq_ignore_ascii_case(word))
 }
@@ -243,11 +245,13 @@ fn double_quoted(text: &str) -> String {
             '\r' => out.push_str("\\r"),
             c if needs_escape(c) => {
                 let code = u32::from(c);
-                out.push_str(&if code > 0xffff {
-                    format!("\\U{code:08X}")
+                let code = if code > 0xffff {
+                    format!("U{code:08X}")
                 } else {
-                    format!("\\u{code:04X}")
-                });
+                    format!("u{code:04X}")
+                };
+                out.push('\\');
+                out.push_str(&code);
             }
             c => out.push(c),
         }

@@ -21,6 +21,7 @@ mod merge;
 mod plain;
 #[cfg(test)]
 mod properties;
+mod replace;
 mod rewrite;
 mod set;
 mod target;
@@ -123,10 +124,12 @@ impl EditError {
 
 /// A JSON Pointer of these parts.
 fn pointer(parts: &[String]) -> String {
-    parts
-        .iter()
-        .map(|part| format!("/{}", part.replace('~', "~0").replace('/', "~1")))
-        .collect()
+    let mut pointer = String::new();
+    for part in parts {
+        pointer.push('/');
+        pointer.push_str(&part.replace('~', "~0").replace('/', "~1"));
+    }
+    pointer
 }
 
 /// A patch, read.
@@ -196,8 +199,8 @@ fn is_json(path: &str) -> Option<bool> {
 }
 
 /// The file with the patch applied; the same bytes if it says already what the patch wants.
-pub fn apply(path: &str, patch: &Patch, base: &[u8]) -> Result<String, EditError> {
-    let json = is_json(path).ok_or_else(|| {
+pub fn apply(file: &str, patch: &Patch, base: &[u8]) -> Result<String, EditError> {
+    let json = is_json(file).ok_or_else(|| {
         EditError::unsupported("", "only .yaml, .yml and .json files are patched")
     })?;
     if base.len() > MAX_FILE_BYTES {

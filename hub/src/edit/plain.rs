@@ -194,9 +194,18 @@ mod tests {
         let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..9 {
             let inner = format!("*a{}", level - 1);
-            bomb += &format!(
-                "a{level}: &a{level} [{}]\n",
-                [inner.as_str(); 10].join(", ")
+            let items = [inner.as_str(); 10].join(", ");
+            bomb.push_str(
+                &[
+                    "a",
+                    &level.to_string(),
+                    ": &a",
+                    &level.to_string(),
+                    " [",
+                    &items,
+                    "]\n",
+                ]
+                .concat(),
             );
         }
         assert!(yaml(&bomb).is_err());

@@ -48,9 +48,13 @@ struct Writer {
 }
 
 impl Writer {
+    fn push(&mut self, text: &str) {
+        self.out.push_str(text);
+    }
+
     fn comment(&mut self) -> String {
         self.line += 1;
-        if self.comments && self.line % 3 != 0 {
+        if self.comments && !self.line.is_multiple_of(3) {
             format!(" # c{}", self.line)
         } else {
             String::new()
@@ -59,10 +63,10 @@ impl Writer {
 
     fn above(&mut self, indent: usize) {
         self.line += 1;
-        if self.comments && self.line % 4 == 0 {
-            self.out += &format!("{}# above {}\n", " ".repeat(indent), self.line);
-        } else if self.line % 7 == 0 {
-            self.out += "\n";
+        if self.comments && self.line.is_multiple_of(4) {
+            self.push(&format!("{}# above {}\n", " ".repeat(indent), self.line));
+        } else if self.line.is_multiple_of(7) {
+            self.push("\n");
         }
     }
 
@@ -73,36 +77,36 @@ impl Writer {
         for (at, child) in children.iter().enumerate() {
             if !std::mem::take(&mut inline) {
                 self.above(indent);
-                self.out += &" ".repeat(indent);
+                self.push(&" ".repeat(indent));
             }
             let is_list = matches!(made, Made::List(_));
-            self.out += &if is_list {
+            self.push(&if is_list {
                 "-".to_owned()
             } else {
                 format!("k{at}:")
-            };
+            });
             match child {
                 Made::Leaf(text) if text.ends_with("BLOCK") => {
                     let header = text.trim_end_matches("BLOCK");
                     let pad = " ".repeat(indent + 2);
                     let comment = self.comment();
-                    self.out += &format!(
+                    self.push(&format!(
                         " {header}{comment}\n{pad}line {}\n\n{pad}  # no comment\n{pad}end\n",
                         self.line
-                    );
+                    ));
                 }
                 Made::Leaf(text) => {
                     let space = if text.is_empty() { "" } else { " " };
                     let comment = self.comment();
-                    self.out += &format!("{space}{text}{comment}\n");
+                    self.push(&format!("{space}{text}{comment}\n"));
                 }
-                inner if is_list && self.line % 2 == 0 => {
-                    self.out += " ";
+                inner if is_list && self.line.is_multiple_of(2) => {
+                    self.push(" ");
                     self.children(inner, indent + 2, true);
                 }
                 inner => {
                     let comment = self.comment();
-                    self.out += &format!("{comment}\n");
+                    self.push(&format!("{comment}\n"));
                     let dash = if matches!(inner, Made::List(_)) && !is_list {
                         self.dash
                     } else {

@@ -9,15 +9,15 @@ use granit_parser::ScalarStyle;
 use indexmap::IndexMap;
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
-use super::emit::{Block, Style};
+use super::emit::Style;
 use super::plain::Plain;
-use super::text::{Splices, begins_line, indent, line_end, line_start, previous_line_end};
+use super::text::{Splices, begins_line, line_end, line_start, previous_line_end};
 use super::tree::{Child, Kind, Node};
 use super::{EditError, pointer};
 
 /// What a value hangs on.
 #[derive(Clone, Copy, Debug)]
-enum Slot {
+pub(super) enum Slot {
     /// The whole document.
     Root,
     /// A block entry, with the column of its key.
@@ -76,7 +76,7 @@ pub(super) struct ListPlan<'a> {
     pub(super) inserted: Vec<(usize, &'a Plain)>,
 }
 
-impl<'a> Rewriter<'a> {
+impl Rewriter<'_> {
     pub(super) fn error(&self, what: &str) -> EditError {
         EditError::unsupported(&pointer(&self.path), what)
     }
@@ -284,12 +284,11 @@ impl<'a> Rewriter<'a> {
     }
 
     fn add_lines_before(&mut self, line_start: usize, lines: &[String]) {
-        match previous_line_end(self.text, line_start) {
-            Some(end) => self.add_lines(end, lines),
-            None => {
-                let text = lines.join(self.style.line_break) + self.style.line_break;
-                self.splices.insert(line_start, text);
-            }
+        if let Some(end) = previous_line_end(self.text, line_start) {
+            self.add_lines(end, lines);
+        } else {
+            let text = lines.join(self.style.line_break) + self.style.line_break;
+            self.splices.insert(line_start, text);
         }
     }
 
@@ -333,14 +332,12 @@ impl<'a> Rewriter<'a> {
             }
             if begins_line(self.text, start) {
                 let lead = self.lead(children, first);
-                match previous_line_end(self.text, lead) {
-                    Some(previous) => self.splices.replace(previous, end, ""),
-                    None => {
-                        let next = self.text[end..]
-                            .find('\n')
-                            .map_or(self.text.len(), |to| end + to + 1);
-                        self.splices.replace(lead, next, "");
-                    }
+                if let Some(previous) = previous_line_end(self.text, lead) {
+                    self.splices.replace(previous, end, "");
+                } else {
+                    let next = self.text[end..].find('\n');
+                    let next = next.map_or(self.text.len(), |to| end + to + 1);
+                    self.splices.replace(lead, next, "");
                 }
             } else {
                 // The first child shares the line of its parent's dash: the next one moves up.
@@ -354,101 +351,6 @@ impl<'a> Rewriter<'a> {
                 }
             }
         }
-    }
-
-    /// Puts a new value in the place of an old one.
-    fn replace(&mut self, slot: Slot, node: &Node, new: &Plain) -> Result<usize, EditError> {
-        if node.has_anchor {
-            return Err(self.error("it has an anchor that aliases may need"));
-        }
-        let (indicator_end, block) = match slot {
-            Slot::Flow => {
-                self.replace_flow(node, new);
-                return Ok(line_end(self.text, node.end));
-            }
-            Slot::Root => return self.replace_root(node, new),
-            Slot::Entry {
-                indicator_end,
-                column,
-            } => (indicator_end, self.block(node, new, column, false)),
-            Slot::Item {
-                indicator_end,
-                column,
-            } => (indicator_end, self.block(node, new, column, true)),
-        };
-        let space = if block.inline.is_empty() { "" } else { " " };
-        let spaced = format!("{space}{}", block.inline);
-        let is_block = matches!(
-            node.kind,
-            Kind::Map { flow: false, .. } | Kind::List { flow: false, .. }
-        );
-        if matches!(node.kind, Kind::Empty) {
-            self.splices.insert(indicator_end, spaced);
-            let end = line_end(self.text, indicator_end);
-            self.add_lines(end, &block.lines);
-            return Ok(end);
-        }
-        let end = line_end(self.text, node.end);
-        if is_block && begins_line(self.text, node.start) {
-            let first = line_end(self.text, indicator_end);
-            self.splices.insert(indicator_end, spaced);
-            self.add_lines(first, &block.lines);
-            self.splices.replace(first, end, "");
-            return Ok(first);
-        }
-        let from = if block.inline.is_empty() {
-            indicator_end
-        } else {
-            node.start
-        };
-        let is_block_scalar = self.text[node.start..].starts_with(['|', '>']);
-        let to = if is_block || is_block_scalar {
-            end
-        } else {
-            node.end
-        };
-        self.splices.replace(from, to, block.inline);
-        self.add_lines(end, &block.lines);
-        Ok(end)
-    }
-
-    fn block(&self, node: &Node, new: &Plain, column: usize, is_item: bool) -> Block {
-        if let (Kind::Scalar(like), Plain::Text(text)) = (&node.kind, new)
-            && !text.contains('\n')
-        {
-            return Block {
-                inline: self.style.text(text, Some(*like)),
-                lines: Vec::new(),
-            };
-        }
-        // A block scalar keeps its indentation, so that lines which stay the same stay the same.
-        let is_block_scalar = self.text[node.start..].starts_with(['|', '>']);
-        let body = is_block_scalar.then(|| {
-            let content = &self.text[line_end(self.text, node.start)..node.end];
-            let line = content.lines().find(|line| !line.trim().is_empty());
-            line.map(|line| line.len() - line.trim_start_matches(' ').len())
-        });
-        self.style.block(new, column, is_item, body.flatten())
-    }
-
-    fn replace_root(&mut self, node: &Node, new: &Plain) -> Result<usize, EditError> {
-        let lines = match new {
-            Plain::Map(map) if !map.is_empty() => self.style.entries(map, 0),
-            Plain::List(items) if !items.is_empty() => items
-                .iter()
-                .flat_map(|item| self.style.item(item, 0))
-                .collect(),
-            Plain::Map(_) | Plain::List(_) => vec![self.style.flow(new)],
-            _ => return Err(self.error("the whole document would become a scalar")),
-        };
-        if !begins_line(self.text, node.start) {
-            return Err(self.error("the document begins on the line of its `---`"));
-        }
-        let start = line_start(self.text, node.start);
-        let end = line_end(self.text, node.end);
-        self.splices
-            .replace(start, end, lines.join(self.style.line_break));
-        Ok(end)
     }
 }
 
@@ -504,11 +406,4 @@ fn plan<'a>(old: &[Plain], new: &'a [Plain]) -> ListPlan<'a> {
         );
     }
     plan
-}
-
-impl Rewriter<'_> {
-    /// The indentation of the line of a place.
-    pub(super) fn indent_at(&self, at: usize) -> &str {
-        indent(self.text, at)
-    }
 }

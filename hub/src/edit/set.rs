@@ -246,34 +246,36 @@ impl Assignment {
             if made {
                 *at = Plain::Map(IndexMap::new());
             }
-            at = self.step(step, at, &mut walked)?;
+            at = step.walk(at, &mut walked)?;
         }
         *at = self.value.clone();
         Ok(())
     }
+}
 
-    fn step<'a>(
+impl Step {
+    /// One step down; `walked` is the way so far.
+    fn walk<'a>(
         &self,
-        step: &Step,
         at: &'a mut Plain,
         walked: &mut Vec<String>,
     ) -> Result<&'a mut Plain, EditError> {
         let here = pointer(walked);
         let error = |what: &str| Err(EditError::new(&here, what));
-        match (step, at) {
-            (Step::Key(key), Plain::Map(map)) => {
+        match (self, at) {
+            (Self::Key(key), Plain::Map(map)) => {
                 walked.push(key.clone());
                 Ok(map.entry(key.clone()).or_insert(Plain::Null))
             }
-            (Step::Key(key), _) => {
+            (Self::Key(key), _) => {
                 error(&format!("it is no mapping, so that it has no key {key:?}"))
             }
-            (Step::Append, Plain::List(items)) => {
+            (Self::Append, Plain::List(items)) => {
                 walked.push(items.len().to_string());
                 items.push(Plain::Null);
                 items.last_mut().ok_or_else(|| EditError::missing(&here))
             }
-            (Step::Index(index), Plain::List(items)) => {
+            (Self::Index(index), Plain::List(items)) => {
                 let count = items.len();
                 let place = usize::try_from(*index)
                     .ok()
@@ -284,7 +286,7 @@ impl Assignment {
                     None => error(&format!("it has {count} items and none at [{index}]")),
                 }
             }
-            (Step::Where(conditions), Plain::List(items)) => {
+            (Self::Where(conditions), Plain::List(items)) => {
                 let fits = |item: &Plain| {
                     let has = |(key, value): &(String, String)| {
                         item.get(key).and_then(Plain::as_text).as_deref() == Some(value)

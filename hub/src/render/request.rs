@@ -133,8 +133,8 @@ fn file(parameters: &Value, number: usize) -> Result<FileChange, ResponseError> 
         return Err(invalid(&path_name, "is missing", remedy));
     };
     let contents = string(parameters, &contents_name)?;
-    let patch = patch(parameters, number, path)?;
-    let action = match (contents, patch, delete(parameters, &delete_name)?) {
+    let edit = patch(parameters, number, path)?;
+    let action = match (contents, edit, delete(parameters, &delete_name)?) {
         (None, None, false) => {
             let remedy = format!(
                 "give the file's whole content, or {}, or {delete_name}: \"true\"",
@@ -145,7 +145,7 @@ fn file(parameters: &Value, number: usize) -> Result<FileChange, ResponseError> 
         (Some(contents), None, false) => FileAction::Write {
             contents: contents.to_owned(),
         },
-        (None, Some(patch), false) => FileAction::Patch { patch },
+        (None, Some(edit), false) => FileAction::Patch { patch: edit },
         (None, None, true) => FileAction::Delete,
         (Some(_), Some(_), _) => {
             let what = format!("is there beside {contents_name}");
@@ -168,7 +168,7 @@ fn file(parameters: &Value, number: usize) -> Result<FileChange, ResponseError> 
 }
 
 /// The patch of a file, if there is one; what is wrong with its text is found here, before anybody looks at the file.
-fn patch(parameters: &Value, number: usize, path: &str) -> Result<Option<Patch>, ResponseError> {
+fn patch(parameters: &Value, number: usize, file: &str) -> Result<Option<Patch>, ResponseError> {
     let [text_name, type_name, target_name] =
         ["patch", "patchType", "patchTarget"].map(|stem| name(stem, number));
     let kind = string(parameters, &type_name)?;
@@ -195,7 +195,7 @@ fn patch(parameters: &Value, number: usize, path: &str) -> Result<Option<Patch>,
         };
         return Err(invalid(&type_name, what, &format!("use one of {kinds}")));
     };
-    if !edit::serves(path) {
+    if !edit::serves(file) {
         let what = "is for a file that is neither .yaml, .yml nor .json";
         return Err(invalid(&text_name, what, "give the file's whole content"));
     }

@@ -28,8 +28,9 @@ fn patching(
     others: &[(&str, Option<&str>)],
 ) -> Intent {
     let mut intent = bed.intent(uid, others);
-    let patch = Patch::parse(PatchType::YamlSet, lines, None).unwrap();
-    let action = FileAction::Patch { patch };
+    let action = FileAction::Patch {
+        patch: Patch::parse(PatchType::YamlSet, lines, None).unwrap(),
+    };
     intent.files.push(FileChange {
         path: path.to_owned(),
         action,

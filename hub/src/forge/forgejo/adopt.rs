@@ -48,7 +48,7 @@ impl Forgejo {
             return Ok(false);
         }
         let commit = api.commit(&pull.head.sha).await?;
-        Ok(commit.is_some_and(|commit| has_trailers(&commit.commit.message, api.job.key)))
+        Ok(commit.is_some_and(|commit| has_trailers(&commit.text.message, api.job.key)))
     }
 
     /// The forge refused to make the branch: because it exists, or because of the change.

@@ -152,7 +152,7 @@ impl Api<'_> {
         let commit = self.commit(&id).await?;
         Ok(commit.map(|commit| wire::BranchCommit {
             id,
-            message: commit.commit.message,
+            message: commit.text.message,
         }))
     }
 
