@@ -10,6 +10,8 @@ use nabu_common::ids::ResponseKey;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::edit::Patch;
+
 /// The forge software and the way to authenticate, as `provider.kind` of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -80,6 +82,11 @@ pub enum FileAction {
     Write {
         /// The whole new content.
         contents: String,
+    },
+    /// The file of the base branch with this patch applied; the forge looks at the file when it makes the change.
+    Patch {
+        /// What is changed in it.
+        patch: Patch,
     },
     /// The file is gone afterwards; a file that is not there is fine.
     Delete,
@@ -196,6 +203,12 @@ pub fn content_digest(
             FileAction::Write { contents } => {
                 part(b"write");
                 part(contents.as_bytes());
+            }
+            FileAction::Patch { patch } => {
+                part(b"patch");
+                part(patch.kind().as_str().as_bytes());
+                part(patch.text().as_bytes());
+                part(patch.target().unwrap_or_default().as_bytes());
             }
             FileAction::Delete => part(b"delete"),
         }

@@ -4,12 +4,14 @@
 //! [`execute`] asks [`plan`] (pure) for the one next step of a response and makes it happen on a [`forge`]; the
 //! result goes into the [`store`], and from there through the [`gateway`] back to the agent. [`routes`] turns
 //! configuration documents into the table that `plan` consults, [`render`] makes the text of a change out of templates
-//! and hostile values, [`admin`] answers questions of administrators, [`webhooks`] takes hints of forges.
+//! and hostile values, [`edit`] applies patches to files, [`admin`] answers questions of administrators, [`webhooks`] takes
+//! hints of forges.
 
 pub mod admin;
 pub mod change;
 pub mod config;
 pub mod credentials;
+pub mod edit;
 pub mod execute;
 #[cfg(test)]
 mod fixtures;

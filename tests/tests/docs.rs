@@ -7,6 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nabu_common::cli::markdown_help;
+use nabu_hub::edit::{Patch, PatchType};
+use nabu_hub::render::request::Request;
 use nabu_hub::render::{TemplateSources, Templates};
 use serde_json::Value;
 
@@ -230,6 +232,33 @@ fn every_event_response_that_is_shown_can_be_read() {
             }
         }
     }
+}
+
+#[test]
+fn every_patch_that_is_shown_can_be_read() {
+    let mut count = 0;
+    for (path, text) in documents() {
+        for lines in blocks(&text, "yaml-set") {
+            Patch::parse(PatchType::YamlSet, &lines, None)
+                .unwrap_or_else(|why| panic!("{path}: it {why}\n{lines}"));
+            count += 1;
+        }
+        for yaml in blocks(&text, "yaml") {
+            let objects: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
+            for parameters in objects.iter().map(|object| &object["parameters"]) {
+                if parameters.is_object() {
+                    Request::parse(parameters)
+                        .unwrap_or_else(|error| panic!("{path}: {}\n{yaml}", error.detail));
+                    count += 1;
+                }
+            }
+        }
+    }
+    assert!(count >= 2, "only {count} were found");
+    let listed = rows(&read("docs/src/concepts.md"), "Patches");
+    let listed: Vec<&str> = listed.iter().map(|row| row[0].as_str()).collect();
+    let known = PatchType::ALL.map(PatchType::as_str);
+    assert!(listed.ends_with(&known), "{listed:?}");
 }
 
 #[test]

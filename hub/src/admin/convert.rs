@@ -145,14 +145,25 @@ fn change(intent: &Intent) -> wire::ChangeText {
 }
 
 fn file(change: &FileChange) -> wire::FileText {
-    let contents = match &change.action {
-        FileAction::Write { contents } => contents.clone().into_bytes(),
-        FileAction::Delete => Vec::new(),
-    };
-    wire::FileText {
+    let file = wire::FileText {
         path: change.path.clone(),
-        delete: change.action == FileAction::Delete,
-        contents,
+        ..Default::default()
+    };
+    match &change.action {
+        FileAction::Write { contents } => wire::FileText {
+            contents: contents.clone().into_bytes(),
+            ..file
+        },
+        FileAction::Patch { patch } => wire::FileText {
+            contents: patch.text().as_bytes().to_vec(),
+            patch_type: patch.kind().as_str().to_owned(),
+            patch_target: patch.target().unwrap_or_default().to_owned(),
+            ..file
+        },
+        FileAction::Delete => wire::FileText {
+            delete: true,
+            ..file
+        },
     }
 }
 

@@ -13,8 +13,10 @@ pub mod metrics;
 pub mod noop;
 mod ours;
 pub mod registry;
+pub mod resolve;
 mod text;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -122,7 +124,7 @@ pub struct Job<'a> {
     /// The change.
     pub intent: &'a Intent,
     /// Requests that were sent to the forge so far.
-    pub requests: AtomicU32,
+    pub requests: Arc<AtomicU32>,
 }
 
 impl<'a> Job<'a> {
@@ -131,7 +133,16 @@ impl<'a> Job<'a> {
         Self {
             key,
             intent,
-            requests: AtomicU32::new(0),
+            requests: Arc::default(),
+        }
+    }
+
+    /// The same job with another form of its change; what it costs counts together.
+    fn with<'b>(&'b self, intent: &'b Intent) -> Job<'b> {
+        Job {
+            key: self.key,
+            intent,
+            requests: Arc::clone(&self.requests),
         }
     }
 

@@ -254,10 +254,21 @@ fn print_change(change: &ChangeText, out: Out<'_>) -> anyhow::Result<()> {
     for file in &change.files {
         let what = if file.delete {
             "delete".to_owned()
+        } else if !file.patch_type.is_empty() {
+            format!(
+                "{} patch of {} bytes",
+                visible(&file.patch_type),
+                file.contents.len()
+            )
         } else {
             format!("write {} bytes", file.contents.len())
         };
         writeln!(out, "  File:    {} ({what})", visible(&file.path))?;
+        if !file.patch_type.is_empty() {
+            for line in String::from_utf8_lossy(&file.contents).lines() {
+                writeln!(out, "    {}", visible(line))?;
+            }
+        }
     }
     writeln!(out, "  Body:")?;
     for line in change.body.lines() {
@@ -408,6 +419,8 @@ fn explanation_json(answer: &GetResponseResponse, one: &Response) -> Value {
                 "path": file.path,
                 "delete": file.delete,
                 "contents": String::from_utf8_lossy(&file.contents),
+                "patchType": file.patch_type,
+                "patchTarget": file.patch_target,
             })).collect::<Vec<_>>(),
             "labels": change.labels,
             "reviewers": change.reviewers,

@@ -10,7 +10,8 @@ const BLOCK: char = '\u{fdd0}';
 const CONTENT: char = '\u{fdd1}';
 const END: char = '\u{fdd2}';
 
-const MAX_BODY: usize = 60_000;
+/// Characters of a whole body.
+pub(super) const MAX_BODY: usize = 60_000;
 const CUT: &str = "\n\n_This text was cut: it was longer than a pull request may be._";
 /// Room for what closes an open block.
 const CLOSING_ROOM: usize = 200;
@@ -84,7 +85,7 @@ impl Body {
             self.push(&markdown::neutralise_lines(content, ""));
             return;
         }
-        let fence = "`".repeat(longest_run(content).max(2) + 1);
+        let fence = fence(content);
         let frame = 2 * fence.len() + language.len() + 6;
         if self.room <= frame {
             self.cut = true;
@@ -114,6 +115,11 @@ impl Body {
         out.push_str(marker);
         out
     }
+}
+
+/// A fence that nothing in the content closes.
+pub(super) fn fence(content: &str) -> String {
+    "`".repeat(longest_run(content).max(2) + 1)
 }
 
 /// The longest run of back-ticks.

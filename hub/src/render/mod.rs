@@ -2,11 +2,12 @@
 //!
 //! [`intent`] reads what is asked for ([`request`]), checks paths ([`paths`]) and the branch ([`mod@branch`]), renders the
 //! route's templates ([`template`]) with values that cannot act ([`markdown`]), and puts body and commit message together
-//! (`body`, `trailers`). Which route matches, and what becomes of the intent, is decided elsewhere.
+//! (`body`, `trailers`). What patches change is added to the body later ([`diff`]), when the files are known. Which route matches, and what becomes of the intent, is decided elsewhere.
 
 mod body;
 pub mod branch;
 mod check;
+pub mod diff;
 mod helpers;
 mod lookup;
 pub mod markdown;
@@ -163,7 +164,7 @@ fn files(input: &RenderInput<'_>, parameters: &Value) -> Result<Vec<FileChange>,
     }
     let written: BTreeSet<&str> = files
         .iter()
-        .filter(|file| matches!(file.action, FileAction::Write { .. }))
+        .filter(|file| file.action != FileAction::Delete)
         .map(|file| file.path.as_str())
         .collect();
     let folder_of = |path: &str, at: usize| written.get(&path[..at]).copied();

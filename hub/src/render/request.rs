@@ -7,12 +7,24 @@ use serde_json::Value;
 
 use super::text;
 use crate::change::{FileAction, FileChange};
+use crate::edit::{self, Patch, PatchType};
 use crate::response::{ErrorType, ResponseError};
 
 /// Where the parameters are in the object, for messages.
 const FIELD: &str = "spec.action.parameters";
+/// What the parameters of a file begin with.
+const STEMS: [&str; 6] = [
+    "path",
+    "contents",
+    "delete",
+    "patchType",
+    "patchTarget",
+    "patch",
+];
 const MAX_FILES: usize = 100;
 const MAX_CONTENT_BYTES: usize = 900 * 1024;
+/// How much is shown of why a patch cannot be read; the reason may quote the patch.
+const MAX_REASON: usize = 400;
 
 /// The files that are asked for, in the order of their numbers, paths as they were given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +34,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads `path`, `contents`, `delete`, then `path1`, `contents1`, `delete1` and so on.
+    /// Reads `path` with `contents`, `delete` or `patch` (and `patchType`, `patchTarget`), then `path1`, `contents1` and so
+    /// on.
     pub fn parse(parameters: &Value) -> Result<Self, ResponseError> {
         if !matches!(parameters, Value::Null | Value::Object(_)) {
             return Err(invalid("", "is no map", "give a map of strings"));
@@ -46,14 +59,17 @@ impl Request {
                     "name each file once",
                 ));
             }
-            if let FileAction::Write { contents } = &file.action {
-                bytes += contents.len();
-            }
+            bytes += match &file.action {
+                FileAction::Write { contents } => contents.len(),
+                FileAction::Patch { patch } => patch.text().len(),
+                FileAction::Delete => 0,
+            };
             files.push(file);
         }
         if bytes > MAX_CONTENT_BYTES {
-            let what =
-                format!("has {bytes} bytes in all its contents, more than {MAX_CONTENT_BYTES}");
+            let what = format!(
+                "has {bytes} bytes in all its contents and patches, more than {MAX_CONTENT_BYTES}"
+            );
             return Err(invalid("", &what, "split the change"));
         }
         Ok(Self { files })
@@ -83,9 +99,7 @@ fn numbers(parameters: &Value) -> Result<BTreeSet<usize>, ResponseError> {
         .into_iter()
         .flat_map(serde_json::Map::keys)
     {
-        let suffix = ["path", "contents", "delete"]
-            .iter()
-            .find_map(|stem| key.strip_prefix(stem));
+        let suffix = STEMS.iter().find_map(|stem| key.strip_prefix(stem));
         let Some(suffix) = suffix.filter(|suffix| suffix.bytes().all(|byte| byte.is_ascii_digit()))
         else {
             continue;
@@ -119,24 +133,78 @@ fn file(parameters: &Value, number: usize) -> Result<FileChange, ResponseError> 
         return Err(invalid(&path_name, "is missing", remedy));
     };
     let contents = string(parameters, &contents_name)?;
-    let action = match (contents, delete(parameters, &delete_name)?) {
-        (Some(_), true) => {
-            let what = format!("is true, and there are {contents_name}");
-            return Err(invalid(&delete_name, &what, "give either of them"));
-        }
-        (None, false) => {
-            let remedy = format!("give the file's whole content, or {delete_name}: \"true\"");
+    let edit = patch(parameters, number, path)?;
+    let action = match (contents, edit, delete(parameters, &delete_name)?) {
+        (None, None, false) => {
+            let remedy = format!(
+                "give the file's whole content, or {}, or {delete_name}: \"true\"",
+                name("patch", number)
+            );
             return Err(invalid(&contents_name, "is missing", &remedy));
         }
-        (Some(contents), false) => FileAction::Write {
+        (Some(contents), None, false) => FileAction::Write {
             contents: contents.to_owned(),
         },
-        (None, true) => FileAction::Delete,
+        (None, Some(edit), false) => FileAction::Patch { patch: edit },
+        (None, None, true) => FileAction::Delete,
+        (Some(_), Some(_), _) => {
+            let what = format!("is there beside {contents_name}");
+            return Err(invalid(
+                &name("patch", number),
+                &what,
+                "give either of them",
+            ));
+        }
+        (_, given, true) => {
+            let other = given.map_or(contents_name, |_| name("patch", number));
+            let what = format!("is true, and there is {other}");
+            return Err(invalid(&delete_name, &what, "give either of them"));
+        }
     };
     Ok(FileChange {
         path: path.to_owned(),
         action,
     })
+}
+
+/// The patch of a file, if there is one; what is wrong with its text is found here, before anybody looks at the file.
+fn patch(parameters: &Value, number: usize, file: &str) -> Result<Option<Patch>, ResponseError> {
+    let [text_name, type_name, target_name] =
+        ["patch", "patchType", "patchTarget"].map(|stem| name(stem, number));
+    let kind = string(parameters, &type_name)?;
+    let target = string(parameters, &target_name)?;
+    let Some(patch) = string(parameters, &text_name)? else {
+        return match kind.map(|_| &type_name).or(target.map(|_| &target_name)) {
+            Some(lone) => Err(invalid(
+                lone,
+                "is there without a patch",
+                &format!("add {text_name}"),
+            )),
+            None => Ok(None),
+        };
+    };
+    let kinds = PatchType::ALL.map(PatchType::as_str).join(", ");
+    let Some(kind) = PatchType::ALL
+        .into_iter()
+        .find(|known| Some(known.as_str()) == kind)
+    else {
+        let what = if kind.is_some() {
+            "is unknown"
+        } else {
+            "is missing"
+        };
+        return Err(invalid(&type_name, what, &format!("use one of {kinds}")));
+    };
+    if !edit::serves(file) {
+        let what = "is for a file that is neither .yaml, .yml nor .json";
+        return Err(invalid(&text_name, what, "give the file's whole content"));
+    }
+    let target = target.filter(|target| !target.trim().is_empty());
+    let patch = Patch::parse(kind, patch, target).map_err(|why| {
+        let why = text::clip(&text::squeeze(&why), MAX_REASON);
+        invalid(&text_name, &why, "correct the patch")
+    })?;
+    Ok(Some(patch))
 }
 
 fn string<'a>(parameters: &'a Value, name: &str) -> Result<Option<&'a str>, ResponseError> {
@@ -248,6 +316,47 @@ mod tests {
                 json!({"path": "a", "contents": "x", "path100": "b"}),
                 "path100",
             ),
+            (
+                json!({"path": "a.yaml", "contents": "x", "patch": "a = 1", "patchType": "yaml-set"}),
+                "patch",
+            ),
+            (
+                json!({"path": "a.yaml", "delete": "true", "patch": "a = 1", "patchType": "yaml-set"}),
+                "delete",
+            ),
+            (json!({"path": "a.yaml", "patch": "a = 1"}), "patchType"),
+            (
+                json!({"path": "a.yaml", "patch": "a = 1", "patchType": "strategic"}),
+                "patchType",
+            ),
+            (
+                json!({"path": "a.yaml", "contents": "x", "patchType": "merge"}),
+                "patchType",
+            ),
+            (
+                json!({"path": "a.yaml", "contents": "x", "patchTarget": "kind=A"}),
+                "patchTarget",
+            ),
+            (
+                json!({"path": "a.toml", "patch": "a = 1", "patchType": "yaml-set"}),
+                "patch",
+            ),
+            (
+                json!({"path": "a.yaml", "patch": "a", "patchType": "yaml-set"}),
+                "patch",
+            ),
+            (
+                json!({"path": "a.yaml", "patch": "a = 1", "patchType": "yaml-set", "patchTarget": "x"}),
+                "patch",
+            ),
+            (
+                json!({"path": "a", "contents": "x", "path1": "b.json", "patch1": "{", "patchType1": "json6902"}),
+                "patch1",
+            ),
+            (
+                json!({"path": "a", "contents": "x", "patch2": "{"}),
+                "path1",
+            ),
             (json!({"path": 1}), "path"),
             (json!({"path": "a", "contents": {}}), "contents"),
             (
@@ -258,6 +367,17 @@ mod tests {
         ] {
             assert_eq!(fault(&parameters), field);
         }
+    }
+
+    #[test]
+    fn a_patch_is_read_with_its_type_and_its_document() {
+        let parameters = json!({
+            "path": "a", "contents": "", "path1": "b.yml", "patch1": "a.b = 1", "patchType1": "yaml-set",
+            "patchTarget1": "kind=A",
+        });
+        let files = Request::parse(&parameters).unwrap().files;
+        let patch = Patch::parse(PatchType::YamlSet, "a.b = 1", Some("kind=A")).unwrap();
+        assert_eq!(files[1].action, FileAction::Patch { patch });
     }
 
     #[test]

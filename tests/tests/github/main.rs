@@ -11,4 +11,6 @@ mod faults;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod patches;
+#[cfg(test)]
 mod whose;

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use super::super::http::{Reply, failed};
 use super::super::ours::{has_marker, has_trailers};
+use super::super::resolve::{Resolved, patched_paths};
 use super::super::{ForgeError, PullRequest};
 use super::api::Api;
-use super::commit::{Committed, is_as_wanted, uploads};
+use super::commit::{Committed, is_as_wanted, is_stale, uploads};
+use super::patch::is_misfit;
 use super::{Forgejo, wire};
-use crate::change::FileAction;
 use crate::response::ErrorType;
 
 /// Gitea takes no longer branch names in its API.
@@ -47,7 +48,7 @@ impl Forgejo {
             return Ok(false);
         }
         let commit = api.commit(&pull.head.sha).await?;
-        Ok(commit.is_some_and(|commit| has_trailers(&commit.commit.message, api.job.key)))
+        Ok(commit.is_some_and(|commit| has_trailers(&commit.text.message, api.job.key)))
     }
 
     /// The forge refused to make the branch: because it exists, or because of the change.
@@ -125,8 +126,9 @@ impl Forgejo {
 
     /// A commit of ours that waits for its pull request.
     async fn adopt_commit(&self, api: &Api<'_>, sha: String) -> Result<Committed, ForgeError> {
-        for file in &api.job.intent.files {
-            if !is_as_wanted(&file.action, &api.at_path(&file.path, &sha).await?) {
+        let change = self.change_of(api, &sha).await?;
+        for file in &change.files {
+            if !is_as_wanted(file, &api.at_path(&file.path, &sha).await?) {
                 let what = format!("its tip {sha} has another {} than this change", file.path);
                 return Err(self.branch_taken(api, &what));
             }
@@ -135,22 +137,45 @@ impl Forgejo {
             self.take_back(api).await?;
             return Ok(Committed::Unchanged);
         }
-        Ok(Committed::Done(sha))
+        let body = change.body;
+        Ok(Committed::Done { sha, body })
+    }
+
+    /// The change as it was when the commit was made: patches of the files at its parent, since the base branch may have
+    /// gone on.
+    async fn change_of(&self, api: &Api<'_>, sha: &str) -> Result<Resolved, ForgeError> {
+        if patched_paths(api.job.intent).next().is_none() {
+            return Ok(api.change.clone());
+        }
+        let commit = api.commit(sha).await?;
+        let parents = commit.and_then(|commit| commit.parents).unwrap_or_default();
+        let Some(parent) = parents.first() else {
+            return Err(self.branch_taken(api, &format!("its tip {sha} has no parent")));
+        };
+        match self.resolve(api, &parent.sha).await {
+            Err(error) if is_misfit(&error) => {
+                let what =
+                    format!("the parent of its tip {sha} has files that the patch does not fit");
+                Err(self.branch_taken(api, &what))
+            }
+            resolved => resolved,
+        }
     }
 
     /// Somebody made the branch and put nothing on it.
     async fn commit_onto(&self, api: &Api<'_>, branch: &str) -> Result<Committed, ForgeError> {
-        let deletes = api
-            .job
-            .intent
-            .files
-            .iter()
-            .any(|file| file.action == FileAction::Delete);
+        let deletes = api.change.files.iter().any(|file| file.contents.is_none());
         if deletes || !self.has_upload() {
             return Box::pin(self.commit_exactly(api, branch, None)).await;
         }
-        let files = uploads(api.job.intent);
+        let files = uploads(&api.change);
+        if files.is_empty() {
+            return Ok(Committed::Unchanged);
+        }
         let reply = api.change_files(branch, None, &files).await?;
+        if is_stale(api, &reply) {
+            return Ok(Committed::Stale);
+        }
         if !reply.status.is_success() {
             return Err(reply.error());
         }

@@ -8,6 +8,7 @@ use url::Url;
 
 use super::super::http::{Authorization, Call, Http, Reply};
 use super::super::metrics::Operation;
+use super::super::resolve::Resolved;
 use super::super::{ForgeError, Job};
 use super::wire;
 use crate::change::{Author, Intent};
@@ -21,6 +22,8 @@ pub(super) struct FileOperation {
     pub(super) path: String,
     /// Its new content; empty for `delete`.
     pub(super) contents: String,
+    /// The hash of the blob that is replaced, so that the forge refuses to replace another.
+    pub(super) sha: Option<String>,
 }
 
 /// What is at a path.
@@ -29,9 +32,23 @@ pub(super) enum AtPath {
     /// Nothing.
     Absent,
     /// A file. Very large ones come without content.
-    File(Option<Vec<u8>>),
+    File {
+        contents: Option<Vec<u8>>,
+        /// The hash of the blob.
+        sha: String,
+    },
     /// A folder, a link or a submodule.
     Other,
+}
+
+impl AtPath {
+    /// The hash of a file's blob.
+    pub(super) fn sha(&self) -> Option<&str> {
+        match self {
+            Self::File { sha, .. } => Some(sha),
+            Self::Absent | Self::Other => None,
+        }
+    }
 }
 
 /// One repository of a forge, as one job asks it.
@@ -42,6 +59,8 @@ pub(super) struct Api<'a> {
     pub(super) repository: &'a str,
     pub(super) job: &'a Job<'a>,
     pub(super) auth: Authorization,
+    /// The change without patches, once the patched files are known.
+    pub(super) change: Resolved,
 }
 
 impl Api<'_> {
@@ -149,7 +168,7 @@ impl Api<'_> {
         let commit = self.commit(&id).await?;
         Ok(commit.map(|commit| wire::BranchCommit {
             id,
-            message: commit.commit.message,
+            message: commit.text.message,
         }))
     }
 
@@ -169,9 +188,10 @@ impl Api<'_> {
             |entry: &Value, field| entry.get(field).and_then(Value::as_str).map(str::to_owned);
         Ok(match found {
             None => AtPath::Absent,
-            Some(entry) if text(&entry, "type").as_deref() == Some("file") => AtPath::File(
-                text(&entry, "content").and_then(|content| STANDARD.decode(content).ok()),
-            ),
+            Some(entry) if text(&entry, "type").as_deref() == Some("file") => AtPath::File {
+                contents: text(&entry, "content").and_then(|content| STANDARD.decode(content).ok()),
+                sha: text(&entry, "sha").unwrap_or_default(),
+            },
             Some(_) => AtPath::Other,
         })
     }
@@ -188,7 +208,12 @@ impl Api<'_> {
             .iter()
             .map(|file| {
                 let content = STANDARD.encode(&file.contents);
-                json!({ "operation": file.operation, "path": file.path, "content": content })
+                let mut operation =
+                    json!({ "operation": file.operation, "path": file.path, "content": content });
+                if let Some(sha) = &file.sha {
+                    operation["sha"] = json!(sha);
+                }
+                operation
             })
             .collect();
         let mut body = Map::from_iter([
@@ -220,11 +245,11 @@ impl Api<'_> {
         base: &str,
         labels: &[u64],
         with_people: bool,
+        body: &str,
     ) -> Result<Reply, ForgeError> {
         let Intent {
             branch,
             title,
-            body,
             draft,
             reviewers,
             options,

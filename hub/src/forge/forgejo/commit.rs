@@ -6,14 +6,21 @@ use tracing::warn;
 
 use super::super::ForgeError;
 use super::super::http::Reply;
+use super::super::resolve::{Resolved, WholeFile};
 use super::api::{Api, AtPath, FileOperation};
 use super::{Forgejo, NO, UNKNOWN, YES, wire};
-use crate::change::{FileAction, Intent};
 
 /// What came of the attempt to commit.
 pub(super) enum Committed {
-    /// The branch holds the change and nothing else, at this commit.
-    Done(String),
+    /// The branch holds the change and nothing else.
+    Done {
+        /// The commit.
+        sha: String,
+        /// The body that shows it.
+        body: String,
+    },
+    /// A patched file of the base is another than it was when it was read.
+    Stale,
     /// There was nothing to change.
     Unchanged,
     /// Meanwhile, there is a pull request.
@@ -29,11 +36,17 @@ impl Forgejo {
     pub(super) async fn commit(&self, api: &Api<'_>, base: &str) -> Result<Committed, ForgeError> {
         let branch = &api.job.intent.branch;
         if self.has_upload() {
-            let files = uploads(api.job.intent);
+            let files = uploads(&api.change);
+            if files.is_empty() {
+                return self.unchanged(api, base, branch).await;
+            }
             let reply = api.change_files(base, Some(branch), &files).await?;
             if reply.status.is_success() {
                 self.knows_upload.store(YES, Ordering::Relaxed);
                 return self.committed(api, &reply, &files).await;
+            }
+            if is_stale(api, &reply) {
+                return Ok(Committed::Stale);
             }
             match reply.status.as_u16() {
                 403 | 409 | 422 => return self.adopt_branch(api, base, &reply).await,
@@ -57,9 +70,12 @@ impl Forgejo {
         new_branch: Option<&str>,
     ) -> Result<Committed, ForgeError> {
         let mut files = Vec::new();
-        for file in &api.job.intent.files {
+        for file in &api.change.files {
             let now = api.at_path(&file.path, base).await?;
-            files.extend(exact_operation(&file.path, &file.action, &now));
+            if file.version.is_some() && file.version.as_deref() != now.sha() {
+                return Ok(Committed::Stale);
+            }
+            files.extend(exact_operation(file, &now));
         }
         if files.is_empty() {
             self.explain_missing(api, base).await?;
@@ -69,10 +85,13 @@ impl Forgejo {
             };
         }
         let reply = api.change_files(base, new_branch, &files).await?;
+        if is_stale(api, &reply) {
+            return Ok(Committed::Stale);
+        }
         match reply.status.as_u16() {
             200..=299 => {
                 // It failed before, and with the very same files but for the word `upload` it works.
-                if files.len() == api.job.intent.files.len() {
+                if files.len() == uploads(&api.change).len() {
                     let _ = self.knows_upload.compare_exchange(
                         UNKNOWN,
                         NO,
@@ -128,13 +147,13 @@ impl Forgejo {
             |file: &wire::ChangedFile| file.last_commit_sha.as_deref() == Some(sha.as_str());
         if sent.iter().any(|file| file.operation == "delete") || files.iter().flatten().any(touched)
         {
-            return Ok(Committed::Done(sha));
+            return Ok(done(api, sha));
         }
         if self.is_empty(api, &sha).await? {
             self.take_back(api).await?;
             return Ok(Committed::Unchanged);
         }
-        Ok(Committed::Done(sha))
+        Ok(done(api, sha))
     }
 
     /// Whether a commit changes no file.
@@ -164,49 +183,67 @@ fn has_lost_branch(reply: &Reply) -> bool {
     reply.says("non-fast-forward") || reply.says("PushOutOfDate")
 }
 
+/// Whether the forge refused the commit because a patched file has changed since it was read.
+pub(super) fn is_stale(api: &Api<'_>, reply: &Reply) -> bool {
+    let patches = api.change.files.iter().any(|file| file.version.is_some());
+    patches && !reply.status.is_success() && reply.says("sha does not match")
+}
+
+fn done(api: &Api<'_>, sha: String) -> Committed {
+    Committed::Done {
+        sha,
+        body: api.change.body.clone(),
+    }
+}
+
 /// The operations that need no look at the files. Deleting what is not there fails as a whole.
-pub(super) fn uploads(intent: &Intent) -> Vec<FileOperation> {
-    let operation = |action: &FileAction| match action {
-        FileAction::Write { contents } => ("upload", contents.clone()),
-        FileAction::Delete => ("delete", String::new()),
-    };
-    let files = intent.files.iter();
-    files
+pub(super) fn uploads(change: &Resolved) -> Vec<FileOperation> {
+    let needed = change.files.iter().filter(|file| !file.as_before);
+    needed
         .map(|file| {
-            let (operation, contents) = operation(&file.action);
-            FileOperation {
-                operation,
-                path: file.path.clone(),
-                contents,
-            }
+            let operation = match (&file.contents, &file.version) {
+                (Some(_), None) => "upload",
+                (Some(_), Some(_)) => "update",
+                (None, _) => "delete",
+            };
+            operation_on(operation, file)
         })
         .collect()
 }
 
+fn operation_on(operation: &'static str, file: &WholeFile) -> FileOperation {
+    FileOperation {
+        operation,
+        path: file.path.clone(),
+        contents: file.contents.clone().unwrap_or_default(),
+        sha: file.version.clone(),
+    }
+}
+
 /// What is to be done to a file that is in this state; nothing if it is as wanted.
-fn exact_operation(path: &str, action: &FileAction, now: &AtPath) -> Option<FileOperation> {
-    if is_as_wanted(action, now) {
+fn exact_operation(file: &WholeFile, now: &AtPath) -> Option<FileOperation> {
+    if is_as_wanted(file, now) {
         return None;
     }
-    let (operation, contents) = match (action, now) {
-        (FileAction::Write { contents }, AtPath::Absent) => ("create", contents.clone()),
-        (FileAction::Write { contents }, _) => ("update", contents.clone()),
-        (FileAction::Delete, _) => ("delete", String::new()),
+    let operation = match (&file.contents, now) {
+        (Some(_), AtPath::Absent) => "create",
+        (Some(_), _) => "update",
+        (None, _) => "delete",
     };
-    Some(FileOperation {
-        operation,
-        path: path.to_owned(),
-        contents,
-    })
+    Some(operation_on(operation, file))
 }
 
 /// Whether a file is as the change wants it.
-pub(super) fn is_as_wanted(action: &FileAction, now: &AtPath) -> bool {
-    match (action, now) {
-        (FileAction::Write { contents }, AtPath::File(Some(bytes))) => {
-            contents.as_bytes() == bytes.as_slice()
-        }
-        (FileAction::Delete, AtPath::Absent) => true,
+pub(super) fn is_as_wanted(file: &WholeFile, now: &AtPath) -> bool {
+    match (&file.contents, now) {
+        (
+            Some(wanted),
+            AtPath::File {
+                contents: Some(bytes),
+                ..
+            },
+        ) => wanted.as_bytes() == bytes.as_slice(),
+        (None, AtPath::Absent) => true,
         _ => false,
     }
 }

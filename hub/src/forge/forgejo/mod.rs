@@ -9,6 +9,7 @@ mod api;
 mod commit;
 mod extras;
 mod follow;
+mod patch;
 mod wire;
 
 use std::sync::atomic::AtomicU8;
@@ -23,6 +24,7 @@ use self::api::Api;
 use self::commit::Committed;
 use super::access::{api_root, authorization, web_address};
 use super::http::{Http, failed};
+use super::resolve::Resolved;
 use super::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest, PullRequestState};
 use crate::change::{CredentialRef, Intent};
 use crate::credentials::Credentials;
@@ -105,6 +107,7 @@ impl Forgejo {
             repository: &self.repository,
             job,
             auth,
+            change: Resolved::default(),
         })
     }
 
@@ -135,13 +138,14 @@ impl Forgejo {
         api: &Api<'_>,
         base: &str,
         commit: String,
+        body: &str,
     ) -> Result<PullRequest, ForgeError> {
         let labels = self.label_ids(api).await?;
         let Intent {
             reviewers, options, ..
         } = api.job.intent;
         let people = reviewers.len() + options.team_reviewers.len() + options.assignees.len();
-        let mut reply = api.open(base, &labels, true).await?;
+        let mut reply = api.open(base, &labels, true, body).await?;
         if reply.status.as_u16() == 409 {
             let pull = api
                 .pull(base, &api.job.intent.branch)
@@ -155,7 +159,7 @@ impl Forgejo {
             // request is there.
             pull = api.pull(base, &api.job.intent.branch).await?;
             if pull.is_none() {
-                reply = api.open(base, &labels, false).await?;
+                reply = api.open(base, &labels, false, body).await?;
             }
         }
         let pull = match pull {
@@ -246,14 +250,18 @@ impl Forgejo {
 #[async_trait]
 impl Forge for Forgejo {
     async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
-        let api = self.api(job)?;
+        let mut api = self.api(job)?;
         let base = self.base(&api).await?;
         if let Some(pull) = api.pull(&base, &job.intent.branch).await? {
             return Ok(Made::PullRequest(self.adopt_pull(&api, pull).await?));
         }
-        match self.commit(&api, &base).await? {
-            Committed::Done(sha) => Ok(Made::PullRequest(self.open(&api, &base, sha).await?)),
+        match self.resolve_and_commit(&mut api, &base).await? {
+            Committed::Done { sha, body } => {
+                let pull = self.open(&api, &base, sha, &body).await?;
+                Ok(Made::PullRequest(pull))
+            }
             Committed::Opened(pull) => Ok(Made::PullRequest(self.adopt_pull(&api, *pull).await?)),
+            Committed::Stale => Err(self.base_busy(&base)),
             Committed::Unchanged => Ok(Made::NoActionNeeded {
                 detail: format!(
                     "{base} of {} already has every file as wanted",

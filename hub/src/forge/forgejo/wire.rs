@@ -107,7 +107,10 @@ pub(super) struct ReferenceObject {
 /// A commit as `git/commits` gives it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Commit {
-    pub(super) commit: CommitText,
+    #[serde(rename = "commit")]
+    pub(super) text: CommitText,
+    #[serde(default)]
+    pub(super) parents: Option<Vec<ReferenceObject>>,
     #[serde(default)]
     pub(super) files: Option<Vec<CommitFile>>,
 }

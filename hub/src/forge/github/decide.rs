@@ -23,8 +23,6 @@ const MOST_MUTATION_BYTES: usize = 20 * 1024 * 1024;
 /// The next thing to do.
 #[derive(Debug)]
 pub(super) enum Next<'a> {
-    /// There is a pull request of ours, whatever became of it.
-    Adopt(&'a Pull),
     /// Our commit is there; the pull request is not.
     Open {
         /// The commit.
@@ -83,7 +81,7 @@ impl Changes {
     }
 }
 
-/// Names the next thing to do.
+/// Names the next thing to do where there is no pull request yet, for a change without patches.
 ///
 /// # Errors
 /// If somebody else's work is in the way, or the change cannot be made in this repository.
@@ -93,9 +91,6 @@ pub(super) fn next<'a>(
     place: &str,
 ) -> Result<Next<'a>, ForgeError> {
     let key = job.key;
-    if let Some(pull) = our_pull(job, repository, place)? {
-        return Ok(Next::Adopt(pull));
-    }
     let base = base(job, repository, place)?;
     if let Some(branch) = &repository.branch {
         let tip = &branch.target;
@@ -130,7 +125,10 @@ pub(super) fn next<'a>(
 }
 
 /// The pull request of this response: an open one before a merged one before a closed one.
-fn our_pull<'a>(
+///
+/// # Errors
+/// If there is one of our branch that is not ours.
+pub(super) fn our_pull<'a>(
     job: &Job<'_>,
     repository: &'a Repository,
     place: &str,
@@ -172,7 +170,7 @@ fn is_ours(pull: &Pull, key: &ResponseKey) -> bool {
     has_marker(&pull.body, key) || has_trailers(pull.head_message(), key)
 }
 
-fn base<'a>(
+pub(super) fn base<'a>(
     job: &Job<'_>,
     repository: &'a Repository,
     place: &str,
@@ -224,7 +222,8 @@ fn is_as_wanted(action: &FileAction, entry: Option<&Entry>) -> bool {
         (FileAction::Write { contents }, Some(entry)) => {
             entry.kind == "blob" && entry.oid == blob_oid(contents, entry.oid.len())
         }
-        (FileAction::Write { .. }, None) => false,
+        // It is made whole before: see [`super::patch`].
+        (FileAction::Write { .. } | FileAction::Patch { .. }, _) => false,
     }
 }
 
@@ -250,6 +249,7 @@ fn changes(
             return Err(failed(ErrorType::Permanent, "NotAFile", detail));
         }
         match &file.action {
+            FileAction::Patch { .. } => {}
             FileAction::Delete => changes.deletions.push(file.path.clone()),
             FileAction::Write { contents } => changes.writes.push(Write {
                 path: file.path.clone(),
@@ -262,7 +262,7 @@ fn changes(
 }
 
 /// The object id that git gives a content, in a repository whose ids have this length.
-fn blob_oid(contents: &str, length: usize) -> String {
+pub(super) fn blob_oid(contents: &str, length: usize) -> String {
     let header = format!("blob {}\0", contents.len());
     if length == 64 {
         let hasher = Sha256::new().chain_update(header);

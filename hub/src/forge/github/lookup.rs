@@ -9,7 +9,8 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::change::Intent;
+use super::decide::blob_oid;
+use crate::change::{FileAction, Intent};
 
 /// Pull requests of one branch name that are looked at. More can only come from forks.
 pub(super) const PULLS_LOOKED_AT: usize = 50;
@@ -22,6 +23,8 @@ pub(super) struct Question {
     branch: String,
     base: Option<String>,
     paths: Vec<String>,
+    /// Which of the paths are needed with their text.
+    patched: Vec<bool>,
     labels: Vec<String>,
     users: Vec<String>,
     teams: Vec<String>,
@@ -39,6 +42,11 @@ impl Question {
             branch: intent.branch.clone(),
             base: intent.base_branch.clone(),
             paths: intent.files.iter().map(|file| file.path.clone()).collect(),
+            patched: intent
+                .files
+                .iter()
+                .map(|file| matches!(file.action, FileAction::Patch { .. }))
+                .collect(),
             labels: intent.labels.clone(),
             users,
             teams: options.team_reviewers.clone(),
@@ -47,7 +55,12 @@ impl Question {
 
     /// How much of a document it takes up.
     pub(super) fn weight(&self) -> usize {
-        10 + 2 * self.paths.len() + self.labels.len() + self.users.len() + self.teams.len()
+        let patched = self.patched.iter().filter(|patched| **patched).count();
+        10 + 2 * self.paths.len()
+            + 20 * patched
+            + self.labels.len()
+            + self.users.len()
+            + self.teams.len()
     }
 }
 
@@ -118,6 +131,9 @@ pub(super) struct Commit {
     pub(super) message: String,
     #[serde(default)]
     tree: Option<Oid>,
+    /// Only where the change has patches.
+    #[serde(default)]
+    parents: Option<Nodes<Commit>>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -130,6 +146,11 @@ struct Oid {
 impl Commit {
     pub(super) fn tree(&self) -> Option<&str> {
         self.tree.as_ref().map(|tree| tree.oid.as_str())
+    }
+
+    /// The commit below it.
+    pub(super) fn parent(&self) -> Option<&Commit> {
+        self.parents.as_ref()?.nodes.first()
     }
 
     /// What is at the n-th path of the question.
@@ -148,6 +169,27 @@ pub(super) struct Entry {
     #[serde(rename = "type")]
     pub(super) kind: String,
     pub(super) oid: String,
+    #[serde(default)]
+    object: Option<Content>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Content {
+    #[serde(default)]
+    text: Option<String>,
+}
+
+impl Entry {
+    /// Whether it is a file, executable or not, and no link.
+    pub(super) fn is_regular_file(&self) -> bool {
+        self.kind == "blob" && self.mode & 0o170_000 == 0o100_000
+    }
+
+    /// Its content, if it came whole: GitHub cuts long texts, and gives none for what is no text.
+    pub(super) fn whole_text(&self) -> Option<String> {
+        let text = self.object.as_ref()?.text.as_ref()?;
+        (blob_oid(text, self.oid.len()) == self.oid).then(|| text.clone())
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -213,6 +255,9 @@ struct Id {
 
 const FIXED: &str = "viewer { login }";
 
+/// The content of a patched file.
+const TEXT: &str = "object { ... on Blob { text } } ";
+
 const PULL: &str = "id number url state body isCrossRepository headRefOid \
     labels(first: 100) { nodes { name } } commits(last: 1) { nodes { commit { message } } }";
 
@@ -257,8 +302,17 @@ impl Document {
         let mut files = String::new();
         for (file, path) in question.paths.iter().enumerate() {
             let path = self.variable(&format!("p{number}_{file}"), "String!", path);
-            let _ = write!(files, "f{file}: file(path: {path}) {{ mode type oid }} ");
+            let text = if question.patched[file] { TEXT } else { "" };
+            let _ = write!(
+                files,
+                "f{file}: file(path: {path}) {{ mode type oid {text}}} "
+            );
         }
+        let parents = if question.patched.contains(&true) {
+            format!("parents(first: 1) {{ nodes {{ oid {files}}} }} ")
+        } else {
+            String::new()
+        };
         let mut labels = String::new();
         for (label, name) in question.labels.iter().enumerate() {
             let name = self.variable(&format!("l{number}_{label}"), "String!", name);
@@ -270,7 +324,7 @@ impl Document {
             "r{number}: repository(owner: {owner}, name: {name}) {{ \
             id nameWithOwner isArchived isDisabled isEmpty {labels}\
             base: {base} {{ id name target {{ {commit} }} }} \
-            branch: ref(qualifiedName: {branch}) {{ id name target {{ {commit} }} }} \
+            branch: ref(qualifiedName: {branch}) {{ id name target {{ {commit} ... on Commit {{ id {parents}}} }} }} \
             pulls: pullRequests(headRefName: {head}, first: {PULLS_LOOKED_AT}, \
             orderBy: {{ field: CREATED_AT, direction: DESC }}) {{ totalCount nodes {{ {PULL} }} }} }} ",
         );

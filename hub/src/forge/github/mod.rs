@@ -12,6 +12,7 @@ mod follow;
 mod git_data;
 mod graphql;
 mod lookup;
+mod patch;
 mod people;
 mod queue;
 mod write;
@@ -204,9 +205,7 @@ impl Github {
                 });
                 self.account.write(job, &plan).await
             }
-            Next::Adopt(_) | Next::Unchanged { .. } | Next::Follow { .. } => {
-                Ok(Written::LookAgain(self.behind()))
-            }
+            Next::Unchanged { .. } | Next::Follow { .. } => Ok(Written::LookAgain(self.behind())),
         }
     }
 }
@@ -231,9 +230,13 @@ impl Github {
             .repository
             .as_ref()
             .ok_or_else(|| self.repository_not_found())?;
+        if let Some(pull) = decide::our_pull(job, repository, &self.place)? {
+            return self.adopt(job, &found, pull).await.map(Round::Done);
+        }
+        let whole = self.whole(job, repository).await?;
+        let job = &job.with(&whole);
         let next = decide::next(job, repository, &self.place)?;
         match &next {
-            Next::Adopt(pull) => return self.adopt(job, &found, pull).await.map(Round::Done),
             Next::Unchanged { litter } => {
                 if let Some(id) = litter {
                     self.account.delete_branch(job, id).await;

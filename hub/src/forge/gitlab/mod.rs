@@ -26,6 +26,7 @@ use self::api::Api;
 use self::commit::Committed;
 use super::access::{api_root, authorization};
 use super::http::{Http, failed};
+use super::resolve::patched_paths;
 use super::{Forge, ForgeError, Job, Made, ObservedPull};
 use crate::change::CredentialRef;
 use crate::credentials::Credentials;
@@ -133,6 +134,13 @@ impl Gitlab {
 #[async_trait]
 impl Forge for Gitlab {
     async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
+        if patched_paths(job.intent).next().is_some() {
+            let detail = format!(
+                "patches are not served on GitLab yet ({}); create a new EventResponse with contents instead",
+                self.project
+            );
+            return Err(failed(ErrorType::Permanent, "PatchNotServed", detail));
+        }
         let api = self.api(job)?;
         let base = self.base(&api).await?;
         let found = self.look_up(&api).await?;

@@ -74,12 +74,14 @@ pub(super) fn guess<'a>(
 ) -> Vec<Action<'a>> {
     let action = |file: &'a FileChange| match &file.action {
         FileAction::Write { contents } if is_known(&file.path) => {
-            action(Verb::Update, file, contents)
+            Some(action(Verb::Update, file, contents))
         }
-        FileAction::Write { contents } => action(Verb::Create, file, contents),
-        FileAction::Delete => action(Verb::Delete, file, ""),
+        FileAction::Write { contents } => Some(action(Verb::Create, file, contents)),
+        FileAction::Delete => Some(action(Verb::Delete, file, "")),
+        // Refused before it comes here.
+        FileAction::Patch { .. } => None,
     };
-    files.iter().map(action).collect()
+    files.iter().filter_map(action).collect()
 }
 
 /// The actions that make a repository in this state as the change wants it; none if it is so already.
@@ -100,6 +102,8 @@ pub(super) fn exact<'a>(files: &'a [FileChange], now: &Tree) -> Result<Vec<Actio
                 action(Verb::Update, file, contents)
             }
             (FileAction::Delete, _) => action(Verb::Delete, file, ""),
+            // Refused before it comes here.
+            (FileAction::Patch { .. }, _) => continue,
         });
     }
     Ok(actions)
