@@ -145,7 +145,8 @@ impl Gitlab {
             ),
             Err(error) => warn!(
                 key = %api.job.key, project = self.project, number = request.iid, %error,
-                "GitLab could not be asked to merge by itself; the merge request waits for people",
+                // GitLab says 401 also to those whose role may not merge.
+                "GitLab could not be asked to merge by itself, or the token may not merge; the merge request waits for people",
             ),
         }
         before

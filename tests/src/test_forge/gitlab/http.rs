@@ -121,7 +121,7 @@ async fn after(server: &Server, effects: &[Effect], answer: Reply) -> Ending {
 /// (Administration, "User and IP rate limits", response headers.)
 fn limited(limit: Limit) -> Reply {
     let (wait, names_wait) = match limit {
-        Limit::Primary { reset, .. } | Limit::PrimaryInGraphql { reset } => (reset, false),
+        Limit::Primary { reset, .. } | Limit::PrimaryInGraphql { reset, .. } => (reset, false),
         Limit::Secondary { retry_after, .. } => {
             let wait = retry_after.unwrap_or(Duration::from_mins(1));
             (wait, retry_after.is_some())
