@@ -60,8 +60,8 @@ docs: prerequisites ## Build the book into the cache
 	mdbook build docs --dest-dir $(cache)/book
 
 .PHONY: demo
-demo: ## Show two clusters, a hub and a forge at work (KEEP=1 leaves them running)
-	@KEEP=$(KEEP) scripts/demo.sh
+demo: ## Show two clusters, a hub and a forge at work (KEEP=1 leaves them running; FORGE=github)
+	@KEEP=$(KEEP) FORGE=$(FORGE) scripts/demo.sh
 
 .PHONY: bench
 bench: testbed ## Measure latency, throughput and memory against a real API server

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// The forge software and the way to authenticate, as `provider.kind` of a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProviderKind {
     /// GitHub with an App's installation token.
@@ -46,7 +46,7 @@ impl fmt::Display for ProviderKind {
 }
 
 /// Names the Secret that holds a credential; never the credential itself.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CredentialRef {
     /// The namespace of the configuration document (and so of the Secret).
     pub namespace: String,

@@ -11,6 +11,8 @@ use nabu_common::identity::TrustDomain;
 use nabu_common::ids::ClusterId;
 use nabu_common::telemetry::LogArgs;
 
+use crate::execute::gate::Budget;
+
 /// The hub of Nabu: takes EventResponses from the agents of a fleet and opens one pull request for each.
 #[derive(Debug, Parser)]
 #[command(
@@ -99,6 +101,21 @@ pub struct Config {
     #[arg(long, env = "NABU_HUB_MAX_ATTEMPTS", default_value_t = 0)]
     pub max_attempts: u32,
 
+    /// Attempts that may begin in any minute with one credential of GitHub, which allows about 80 new contents; 0 stands
+    /// for any number.
+    #[arg(long, env = "NABU_HUB_GITHUB_PER_MINUTE", default_value_t = 75)]
+    pub github_per_minute: u32,
+
+    /// Attempts that may begin in any hour with one credential of GitHub, which allows about 500 new contents; 0 stands
+    /// for any number.
+    #[arg(long, env = "NABU_HUB_GITHUB_PER_HOUR", default_value_t = 480)]
+    pub github_per_hour: u32,
+
+    /// How often the hub looks at pull requests that wait for people, in seconds; older ones are looked at less often. 0
+    /// leaves it to webhooks.
+    #[arg(long, env = "NABU_HUB_FOLLOW_SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=86400))]
+    pub follow_seconds: u32,
+
     /// A label of a cluster, for routes that match clusters by label. Repeatable; in the environment separated by
     /// commas.
     #[arg(
@@ -133,6 +150,14 @@ impl Config {
                 .insert(label.key.clone(), label.value.clone());
         }
         by_cluster
+    }
+
+    /// See `--github-per-minute` and `--github-per-hour`.
+    pub fn github_budget(&self) -> Budget {
+        Budget {
+            per_minute: self.github_per_minute,
+            per_hour: self.github_per_hour,
+        }
     }
 
     /// See `--shutdown-grace-seconds`.

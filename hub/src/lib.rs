@@ -13,6 +13,7 @@ pub mod credentials;
 pub mod execute;
 #[cfg(test)]
 mod fixtures;
+pub mod follow;
 pub mod forge;
 pub mod gateway;
 pub mod nabuctl;

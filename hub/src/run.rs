@@ -21,8 +21,11 @@ use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::credentials::Credentials;
 use crate::execute::clusters::ClusterDirectory;
+use crate::execute::lanes::Lanes;
 use crate::execute::metrics::ExecuteMetrics;
 use crate::execute::{self, Context};
+use crate::follow::metrics::FollowMetrics;
+use crate::follow::{self, Hints};
 use crate::forge::metrics::ForgeMetrics;
 use crate::forge::registry::Forges;
 use crate::gateway::metrics::GatewayMetrics;
@@ -123,6 +126,7 @@ pub async fn serve(
         GatewayMetrics::register(&mut registry),
         shutdown.clone(),
     );
+    let gates = store.gates().await?;
     let context = Context {
         store: Arc::clone(&store),
         forges: Arc::new(Forges::new(
@@ -136,15 +140,20 @@ pub async fn serve(
         settings: execute::Settings {
             max_attempts: config.max_attempts,
         },
-        lanes: std::sync::Mutex::default(),
+        lanes: std::sync::Mutex::new(Lanes::new(config.github_budget(), gates)),
         called: std::sync::Mutex::default(),
     };
     let queue = QueueMetrics::register(&mut registry);
+    let follow_metrics = FollowMetrics::register(&mut registry);
     tasks.spawn(queue.keep_fresh(Arc::clone(&store), store_check, shutdown.clone()));
     tasks.spawn(tls.clone().keep_fresh(shutdown.clone()));
     let ops = ops::serve(listeners.ops, health, Arc::new(registry), shutdown.clone());
+    let context = Arc::new(context);
+    let following = Duration::from_secs(config.follow_seconds.into());
+    let follower = (Arc::clone(&context), Hints::default(), follow_metrics);
+    tasks.spawn(follow::run(follower, following, shutdown.clone()));
     let executor = tokio::spawn(execute::run(
-        Arc::new(context),
+        context,
         inbox,
         shutdown.clone(),
         config.shutdown_grace(),

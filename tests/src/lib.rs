@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod fault_proxy;
 pub mod forge;
 pub mod hub;
+pub mod intents;
 pub mod objects;
 pub mod process;
 pub mod repository;

@@ -57,12 +57,17 @@ pub fn config(spec: &str) -> String {
 /// A configuration like the example in the book, for a repository of a Forgejo or Gitea at `url`, with the token of the
 /// Secret `bot`.
 pub fn forgejo_config(url: &str, repository: &str) -> String {
+    forge_config("forgejo-token", url, repository)
+}
+
+/// The same for any kind of forge that takes a token.
+pub fn forge_config(kind: &str, url: &str, repository: &str) -> String {
     config(&format!(
         r"  routes:
     - match:
         actionRef: revoke-clusterrolebinding
       provider:
-        kind: forgejo-token
+        kind: {kind}
         baseURL: {url}
         repository: {repository}
         credentialsRef: {{ name: bot }}

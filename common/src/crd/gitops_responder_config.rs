@@ -98,6 +98,13 @@ pub struct RouteSpec {
     /// Whether the pull request is a draft.
     #[serde(default)]
     pub draft: bool,
+    /// How the forge merges the pull request by itself once its own rules allow it; not at all if not given. GitHub's and
+    /// GitLab's own means.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_merge: Option<AutoMerge>,
+    /// Whether the branch goes once the pull request is merged.
+    #[serde(default)]
+    pub delete_branch_after_merge: bool,
     /// Globs that every path of a change must match one of; everything if not given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_paths: Vec<String>,
@@ -107,6 +114,18 @@ pub struct RouteSpec {
     /// Attempts for responses of this route, instead of what their `EventResponses` ask for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
+}
+
+/// How a pull request becomes part of its base branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AutoMerge {
+    /// By a merge commit.
+    Merge,
+    /// As one commit.
+    Squash,
+    /// By its commits on top of the base branch.
+    Rebase,
 }
 
 /// Which responses a route takes.

@@ -180,6 +180,13 @@ async fn attempt_change(
         Err(error) => Err(error.clone()),
     };
     let requests = job.requests.load(Ordering::Relaxed);
+    if let Err(ForgeError::RateLimited {
+        retry_after,
+        detail,
+    }) = &made
+    {
+        context.close_lane(&intent.target, *retry_after, detail);
+    }
     report(context, &made);
     let ended = end(context, response, attempt, made, requests).await?;
     Ok(Some(ended.unwrap_or(begun)))

@@ -1,13 +1,17 @@
 //! Fair order of attempts: a lane per credential, round-robin across clusters inside it, a bound per repository.
 //!
-//! A plain data structure without time or tasks. What it gives out is a [`Ticket`]; whoever holds one may attempt,
-//! and gives it back when done. A cluster in a storm fills only its own line, and a slow repository only its own
-//! share of a lane.
+//! A plain data structure without tasks; time is passed in. What it gives out is a [`Ticket`]; whoever holds one may
+//! attempt, and gives it back when done. A cluster in a storm fills only its own line, a slow repository only its own
+//! share of a lane, and a limit of a forge (see [`super::gate`]) holds up only the lane of the credential that met it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use nabu_common::ids::{ClusterId, ResponseKey};
+use serde::{Deserialize, Serialize};
 
+use super::gate::{Budget, Gate};
 use crate::change::{CredentialRef, ForgeTarget, ProviderKind};
 
 /// Attempts at one time with one credential.
@@ -17,12 +21,13 @@ const REPOSITORY_WIDTH: usize = 4;
 /// The same for `noop`, which waits for nobody.
 const NOOP_WIDTH: usize = 64;
 
-/// Who shares limits: everything that goes through one credential of one forge.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// Who shares limits: everything that goes through one credential (of a GitHub App, one installation) of one forge.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LaneId {
     kind: ProviderKind,
     base_url: Option<String>,
     credential: Option<CredentialRef>,
+    installation: Option<u64>,
 }
 
 /// The right to attempt in a repository of a lane.
@@ -40,6 +45,7 @@ impl Ticket {
                 kind: target.kind,
                 base_url: target.base_url.clone(),
                 credential: target.credential.clone(),
+                installation: target.installation_id,
             },
             repository: target.repository.clone(),
         }
@@ -49,7 +55,11 @@ impl Ticket {
 /// All lanes of a hub.
 #[derive(Debug, Default)]
 pub struct Lanes {
-    lanes: HashMap<LaneId, Lane>,
+    by_id: HashMap<LaneId, Lane>,
+    gates: HashMap<LaneId, Gate>,
+    /// Gates that are not stored as they are now.
+    changed: BTreeSet<LaneId>,
+    github: Budget,
 }
 
 #[derive(Debug, Default)]
@@ -62,15 +72,26 @@ struct Lane {
 }
 
 impl Lanes {
+    /// Lanes whose gates are as they were stored, with a budget for each credential of GitHub.
+    pub fn new(github: Budget, gates: impl IntoIterator<Item = (LaneId, Gate)>) -> Self {
+        Self {
+            gates: gates.into_iter().collect(),
+            github,
+            ..Self::default()
+        }
+    }
+
     /// Takes a ticket if the lane has room and nobody waits for the same, else puts the response into line.
-    pub fn enter(&mut self, ticket: &Ticket, key: &ResponseKey) -> bool {
-        let lane = self.lanes.entry(ticket.lane.clone()).or_default();
+    pub fn enter(&mut self, ticket: &Ticket, key: &ResponseKey, now: Timestamp) -> bool {
+        let open = self.is_open(&ticket.lane, now);
+        let lane = self.by_id.entry(ticket.lane.clone()).or_default();
         let queued = lane
             .waiting
             .values()
             .any(|line| line.contains_key(&ticket.repository));
-        if !queued && lane.has_room(ticket) {
+        if open && !queued && lane.has_room(ticket) {
             lane.start(&ticket.repository);
+            self.begin(&ticket.lane, now);
             return true;
         }
         lane.push(key.clone(), ticket.repository.clone());
@@ -79,31 +100,121 @@ impl Lanes {
 
     /// Gives a ticket back; whoever may attempt now comes with a ticket already taken. More than one may, because the
     /// room that became free can be of use to several repositories.
-    pub fn leave(&mut self, ticket: &Ticket) -> Vec<(ResponseKey, Ticket)> {
-        let Some(lane) = self.lanes.get_mut(&ticket.lane) else {
+    pub fn leave(&mut self, ticket: &Ticket, now: Timestamp) -> Vec<(ResponseKey, Ticket)> {
+        let Some(lane) = self.by_id.get_mut(&ticket.lane) else {
             return Vec::new();
         };
         lane.stop(&ticket.repository);
-        let mut next = Vec::new();
-        while let Some((key, repository)) = lane.pop(&ticket.lane) {
-            lane.start(&repository);
-            next.push((
-                key,
-                Ticket {
-                    lane: ticket.lane.clone(),
-                    repository,
-                },
-            ));
-        }
-        if lane.running == 0 && lane.turns.is_empty() {
-            self.lanes.remove(&ticket.lane);
+        let next = self.call(&ticket.lane, now);
+        if let Some(lane) = self.by_id.get(&ticket.lane)
+            && lane.running == 0
+            && lane.turns.is_empty()
+        {
+            self.by_id.remove(&ticket.lane);
         }
         next
     }
 
+    /// Whoever may attempt now because a gate has opened.
+    pub fn open(&mut self, now: Timestamp) -> Vec<(ResponseKey, Ticket)> {
+        self.gates.retain(|_, gate| !gate.is_idle(now));
+        let waiting: Vec<LaneId> = self.waiting_lanes().cloned().collect();
+        waiting.iter().flat_map(|id| self.call(id, now)).collect()
+    }
+
+    /// When the first gate opens that somebody waits at and that is closed now.
+    pub fn opens_at(&self, now: Timestamp) -> Option<Timestamp> {
+        self.waiting_lanes()
+            .filter_map(|id| self.gates.get(id)?.opens_at(self.budget(id), now))
+            .min()
+    }
+
+    /// A forge said "later": the whole lane waits.
+    pub fn limit(&mut self, ticket: &Ticket, wait: Duration, reason: &str, now: Timestamp) {
+        let gate = self.gates.entry(ticket.lane.clone()).or_default();
+        gate.limit(wait, reason, now);
+        self.changed.insert(ticket.lane.clone());
+    }
+
+    /// Lanes that a limit of their forge holds up.
+    pub fn closed(&self, now: Timestamp) -> usize {
+        let closed = self
+            .gates
+            .values()
+            .filter(|gate| gate.closed(now).is_some());
+        closed.count()
+    }
+
+    /// The gates that changed since the last call, to be stored.
+    pub fn take_changed(&mut self) -> Vec<(LaneId, Gate)> {
+        std::mem::take(&mut self.changed)
+            .into_iter()
+            .map(|id| {
+                let gate = self.gates.get(&id).cloned().unwrap_or_default();
+                (id, gate)
+            })
+            .collect()
+    }
+
+    fn budget(&self, id: &LaneId) -> Budget {
+        match id.kind {
+            ProviderKind::GithubApp | ProviderKind::GithubToken => self.github,
+            ProviderKind::GitlabToken | ProviderKind::ForgejoToken | ProviderKind::Noop => {
+                Budget::default()
+            }
+        }
+    }
+
+    /// Whether the lane's gate lets another attempt through.
+    fn is_open(&self, id: &LaneId, now: Timestamp) -> bool {
+        let Some(gate) = self.gates.get(id) else {
+            return true;
+        };
+        let running = self.by_id.get(id).map_or(0, |lane| lane.running);
+        gate.opens_at(self.budget(id), now).is_none() && (running == 0 || !gate.is_careful(now))
+    }
+
+    fn begin(&mut self, id: &LaneId, now: Timestamp) {
+        let budget = self.budget(id);
+        if !self.gates.contains_key(id) && budget == Budget::default() {
+            return;
+        }
+        let gate = self.gates.entry(id.clone()).or_default();
+        if gate.begin(budget, now) {
+            self.changed.insert(id.clone());
+        }
+    }
+
+    fn call(&mut self, id: &LaneId, now: Timestamp) -> Vec<(ResponseKey, Ticket)> {
+        let mut next = Vec::new();
+        while self.is_open(id, now) {
+            let Some(lane) = self.by_id.get_mut(id) else {
+                break;
+            };
+            let Some((key, repository)) = lane.pop(id) else {
+                break;
+            };
+            lane.start(&repository);
+            self.begin(id, now);
+            next.push((
+                key,
+                Ticket {
+                    lane: id.clone(),
+                    repository,
+                },
+            ));
+        }
+        next
+    }
+
+    fn waiting_lanes(&self) -> impl Iterator<Item = &LaneId> {
+        let waiting = self.by_id.iter().filter(|(_, lane)| !lane.turns.is_empty());
+        waiting.map(|(id, _)| id)
+    }
+
     /// Responses that stand in line.
     pub fn waiting(&self) -> usize {
-        self.lanes
+        self.by_id
             .values()
             .flat_map(|lane| lane.waiting.values())
             .flat_map(HashMap::values)
@@ -195,9 +306,19 @@ impl Lane {
 mod tests {
     use super::*;
 
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
     fn ticket(repository: &str) -> Ticket {
+        ticket_of(ProviderKind::ForgejoToken, repository)
+    }
+
+    fn ticket_of(kind: ProviderKind, repository: &str) -> Ticket {
         Ticket::for_target(&ForgeTarget {
-            kind: ProviderKind::ForgejoToken,
+            kind,
             base_url: Some("https://git.example".into()),
             repository: repository.into(),
             credential: Some(CredentialRef {
@@ -223,11 +344,11 @@ mod tests {
         let mut lanes = Lanes::default();
         let a = ticket("o/a");
         for number in 0..100 {
-            lanes.enter(&a, &key("stormy", number));
+            lanes.enter(&a, &key("stormy", number), NOW);
         }
-        assert!(!lanes.enter(&a, &key("calm", 0)));
+        assert!(!lanes.enter(&a, &key("calm", 0), NOW));
         let next: Vec<_> = (0..2)
-            .flat_map(|_| lanes.leave(&a))
+            .flat_map(|_| lanes.leave(&a, NOW))
             .map(|(key, _)| key.cluster.to_string())
             .collect();
         assert!(next.contains(&"calm".to_owned()), "served next: {next:?}");
@@ -237,10 +358,10 @@ mod tests {
     fn a_slow_repository_does_not_stall_the_rest_of_its_lane() {
         let mut lanes = Lanes::default();
         for number in 0..50 {
-            lanes.enter(&ticket("o/slow"), &key("c", number));
+            lanes.enter(&ticket("o/slow"), &key("c", number), NOW);
         }
-        assert!(lanes.enter(&ticket("o/quick"), &key("c", 99)));
-        let next = lanes.leave(&ticket("o/quick"));
+        assert!(lanes.enter(&ticket("o/quick"), &key("c", 99), NOW));
+        let next = lanes.leave(&ticket("o/quick"), NOW);
         assert!(
             next.is_empty(),
             "the slow repository already has its share: {next:?}"
@@ -255,19 +376,74 @@ mod tests {
         for number in 0..200 {
             let ticket = ticket(["o/a", "o/b", "o/c"][number % 3]);
             let key = key(["x", "y"][number % 2], number);
-            if lanes.enter(&ticket, &key) {
+            if lanes.enter(&ticket, &key, NOW) {
                 assert!(served.insert(key));
                 running.push_back(ticket);
             }
         }
         while let Some(ticket) = running.pop_front() {
-            for (key, ticket) in lanes.leave(&ticket) {
+            for (key, ticket) in lanes.leave(&ticket, NOW) {
                 assert!(served.insert(key));
                 running.push_back(ticket);
             }
         }
         assert_eq!(served.len(), 200);
         assert_eq!(lanes.waiting(), 0);
-        assert!(lanes.lanes.is_empty(), "an idle lane leaves nothing behind");
+        assert!(lanes.by_id.is_empty(), "an idle lane leaves nothing behind");
+    }
+
+    #[test]
+    fn a_limit_holds_up_its_own_lane_and_stays_fair() {
+        let mut lanes = Lanes::default();
+        let (limited, other) = (ticket("o/a"), ticket_of(ProviderKind::GitlabToken, "o/a"));
+        assert!(lanes.enter(&limited, &key("stormy", 0), NOW));
+        lanes.limit(&limited, Duration::from_secs(30), "slow down", NOW);
+        assert!(lanes.leave(&limited, NOW).is_empty());
+        for number in 1..50 {
+            assert!(!lanes.enter(&limited, &key("stormy", number), at(1)));
+        }
+        assert!(!lanes.enter(&limited, &key("calm", 0), at(1)));
+        assert!(
+            lanes.enter(&other, &key("stormy", 99), at(1)),
+            "nobody else waits"
+        );
+        assert_eq!(
+            (lanes.opens_at(at(1)), lanes.closed(at(1))),
+            (Some(at(30)), 1)
+        );
+        assert!(lanes.open(at(29)).is_empty());
+
+        // Then one at a time, a second apart, and the clusters in turn.
+        let mut served = Vec::new();
+        for second in 30..34 {
+            let next = lanes.open(at(second));
+            assert_eq!(next.len(), 1, "{second}");
+            for (key, ticket) in next {
+                served.push(key.cluster.to_string());
+                assert!(lanes.open(at(second)).is_empty());
+                assert!(lanes.leave(&ticket, at(second)).is_empty());
+            }
+        }
+        assert_eq!(served[..2], ["stormy", "calm"]);
+    }
+
+    #[test]
+    fn a_budget_is_kept_for_each_credential_of_github_and_survives_a_restart() {
+        let budget = Budget {
+            per_minute: 2,
+            per_hour: 0,
+        };
+        let mut lanes = Lanes::new(budget, []);
+        let ticket = ticket_of(ProviderKind::GithubApp, "o/a");
+        assert!(lanes.enter(&ticket, &key("c", 1), at(0)));
+        assert!(lanes.enter(&ticket, &key("c", 2), at(1)));
+        assert!(!lanes.enter(&ticket, &key("c", 3), at(2)));
+        let stored = lanes.take_changed();
+        assert!(lanes.take_changed().is_empty(), "each state is stored once");
+
+        let mut lanes = Lanes::new(budget, stored);
+        assert!(!lanes.enter(&ticket, &key("c", 3), at(3)));
+        assert_eq!(lanes.opens_at(at(3)), Some(at(60)));
+        assert_eq!(lanes.open(at(60)).len(), 1);
     }
 }

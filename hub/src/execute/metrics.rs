@@ -37,6 +37,8 @@ pub struct ExecuteMetrics {
     pub running: Gauge,
     /// Responses that stand in line for a credential or repository.
     pub queued: Gauge,
+    /// Credentials that wait because their forge limits them.
+    pub limited: Gauge,
     /// Responses that wait for a time.
     pub delayed: Gauge,
     /// Seconds from the first observation to the terminal phase.
@@ -52,6 +54,7 @@ impl ExecuteMetrics {
             routing_misses: Counter::default(),
             running: Gauge::default(),
             queued: Gauge::default(),
+            limited: Gauge::default(),
             delayed: Gauge::default(),
             completion: Histogram::new(exponential_buckets(0.001, 2.0, 20)),
         };
@@ -79,6 +82,11 @@ impl ExecuteMetrics {
             "nabu_hub_responses_queued",
             "Responses in line for a credential or a repository",
             metrics.queued.clone(),
+        );
+        registry.register(
+            "nabu_hub_credentials_limited",
+            "Credentials whose work waits because their forge limits them",
+            metrics.limited.clone(),
         );
         registry.register(
             "nabu_hub_responses_delayed",

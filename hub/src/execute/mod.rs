@@ -6,6 +6,7 @@
 
 mod advance;
 pub mod clusters;
+pub mod gate;
 pub mod lanes;
 pub mod metrics;
 mod schedule;
@@ -14,12 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use nabu_common::ids::ResponseKey;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
+use crate::change::ForgeTarget;
 use crate::forge::registry::Forges;
 use crate::response::Response;
 use crate::routes::ConfigHandle;
@@ -68,7 +71,7 @@ pub struct Context {
     pub metrics: ExecuteMetrics,
     /// Settings of the operator.
     pub settings: Settings,
-    /// The lanes; starts empty.
+    /// The lanes; starts with the gates that are stored.
     pub lanes: Mutex<Lanes>,
     /// Responses whose turn came when a ticket was given back outside the loop.
     pub called: Mutex<Vec<(ResponseKey, Ticket)>>,
@@ -76,11 +79,17 @@ pub struct Context {
 
 impl Context {
     fn enter_lane(&self, ticket: &Ticket, key: &ResponseKey) -> bool {
-        lock(&self.lanes).enter(ticket, key)
+        lock(&self.lanes).enter(ticket, key, Timestamp::now())
+    }
+
+    /// A forge said "later" to one attempt: everybody with that credential waits.
+    pub(crate) fn close_lane(&self, target: &ForgeTarget, wait: Duration, reason: &str) {
+        let ticket = Ticket::for_target(target);
+        lock(&self.lanes).limit(&ticket, wait, reason, Timestamp::now());
     }
 
     fn leave_lane(&self, ticket: &Ticket) {
-        let next = lock(&self.lanes).leave(ticket);
+        let next = lock(&self.lanes).leave(ticket, Timestamp::now());
         lock(&self.called).extend(next);
     }
 }
@@ -156,6 +165,8 @@ enum Finished {
     Advanced(ResponseKey, Result<Advanced, StoreError>, Option<Ticket>),
     /// A deletion was noted; `true` if that leaves work to do.
     Deleted(ResponseKey, Result<bool, StoreError>),
+    /// Gates were stored, or not.
+    Gates(Result<(), StoreError>),
 }
 
 /// Keeps every unfinished response moving until `shutdown`; attempts that run then are given `grace` to end.
@@ -170,6 +181,7 @@ pub async fn run(
         schedule: Schedule::default(),
         steps: JoinSet::new(),
         scan: Scan::Due,
+        storing_gates: false,
     };
     let Inbox {
         mut events,
@@ -177,6 +189,7 @@ pub async fn run(
     } = inbox;
     loop {
         executor.start_ready();
+        executor.store_gates();
         let may_scan = !matches!(executor.scan, Scan::Done) && executor.schedule.ready() == 0;
         tokio::select! {
             biased;
@@ -184,6 +197,7 @@ pub async fn run(
             Some(finished) = executor.steps.join_next() => executor.finished(finished),
             Some(event) = events.recv(), if executor.schedule.ready() < INBOX => executor.event(event),
             Some(due) = executor.schedule.due() => executor.schedule.add(due.into_inner(), None),
+            () = opening(&executor.context) => executor.open_lanes(),
             () = overflow.wake.notified() => {
                 overflow.happened.store(false, Ordering::Release);
                 executor.scan = Scan::Due;
@@ -192,6 +206,19 @@ pub async fn run(
         }
     }
     executor.drain(grace).await;
+}
+
+/// Waits until a gate opens that somebody waits at; for ever while there is none.
+async fn opening(context: &Context) {
+    let now = Timestamp::now();
+    let opens = lock(&context.lanes).opens_at(now);
+    match opens {
+        Some(at) => {
+            let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+            tokio::time::sleep(wait).await;
+        }
+        None => std::future::pending().await,
+    }
 }
 
 /// How far a scan of the store for unfinished responses has come.
@@ -209,6 +236,7 @@ struct Executor {
     schedule: Schedule,
     steps: JoinSet<Finished>,
     scan: Scan,
+    storing_gates: bool,
 }
 
 impl Executor {
@@ -246,6 +274,32 @@ impl Executor {
         metrics
             .queued
             .set(gauge(lock(&self.context.lanes).waiting()));
+        metrics
+            .limited
+            .set(gauge(lock(&self.context.lanes).closed(Timestamp::now())));
+    }
+
+    fn open_lanes(&mut self) {
+        let called = lock(&self.context.lanes).open(Timestamp::now());
+        for (key, ticket) in called {
+            self.schedule.call(key, ticket);
+        }
+    }
+
+    /// Stores the gates that have changed, so that a restart keeps to them.
+    fn store_gates(&mut self) {
+        // One after the other, so that the newest state is the last one.
+        if self.storing_gates {
+            return;
+        }
+        let changed = lock(&self.context.lanes).take_changed();
+        if changed.is_empty() {
+            return;
+        }
+        self.storing_gates = true;
+        let store = Arc::clone(&self.context.store);
+        self.steps
+            .spawn(async move { Finished::Gates(store.put_gates(changed).await) });
     }
 
     fn finished(&mut self, finished: Result<Finished, tokio::task::JoinError>) {
@@ -266,6 +320,12 @@ impl Executor {
             Ok(Finished::Deleted(_, Ok(false))) => {}
             Ok(Finished::Deleted(key, Err(error))) => {
                 error!(%key, error = %chain(&error), "cannot note a deletion; it waits for the next inventory");
+            }
+            Ok(Finished::Gates(stored)) => {
+                self.storing_gates = false;
+                if let Err(error) = stored {
+                    error!(error = %chain(&error), "cannot store the limits of forges; a restart would forget them");
+                }
             }
             Err(error) => error!(%error, "a task of the executor was lost"),
         }

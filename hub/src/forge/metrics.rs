@@ -13,6 +13,8 @@ use crate::change::ProviderKind;
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
+    /// Mints a token.
+    Authorize,
     /// Finds the pull request of a key.
     Lookup,
     /// Reads anything else.
@@ -27,6 +29,12 @@ pub enum Operation {
     Review,
     /// Assigns people.
     Assign,
+    /// Puts labels and people on a pull request, all at once.
+    Adorn,
+    /// Closes a pull request.
+    Close,
+    /// Asks what became of pull requests.
+    Observe,
     /// Finds the id of a user name.
     Person,
     /// Asks the forge to merge by itself once its rules allow it.
@@ -39,6 +47,7 @@ impl Operation {
     /// The label value.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Authorize => "authorize",
             Self::Lookup => "lookup",
             Self::Read => "read",
             Self::Commit => "commit",
@@ -46,6 +55,9 @@ impl Operation {
             Self::Label => "label",
             Self::Review => "review",
             Self::Assign => "assign",
+            Self::Adorn => "adorn",
+            Self::Close => "close",
+            Self::Observe => "observe",
             Self::Person => "person",
             Self::AutoMerge => "auto_merge",
             Self::DeleteBranch => "delete_branch",

@@ -6,7 +6,8 @@
 
 mod access;
 pub mod forgejo;
-pub mod gitlab;
+mod github;
+mod gitlab;
 pub mod http;
 pub mod metrics;
 pub mod noop;
@@ -18,10 +19,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use nabu_common::ids::ResponseKey;
 
 use crate::change::Intent;
-use crate::response::ResponseError;
+use crate::response::{ErrorType, ResponseError};
 
 /// Why a forge did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +39,10 @@ pub enum ForgeError {
         /// A sentence for people.
         detail: String,
     },
+    /// Nothing can be done with this credential or in this repository until people act (suspended, archived). Looked at
+    /// again from time to time; does not count as an attempt.
+    #[error("parked: {}: {}", .0.reason, .0.detail)]
+    Parked(ResponseError),
     /// The forge is down for everyone (connection refused, no such host, TLS failure, 502, 503, 504). Does not count
     /// as an attempt.
     #[error("unavailable: {detail}")]
@@ -44,6 +50,12 @@ pub enum ForgeError {
         /// A sentence for people.
         detail: String,
     },
+}
+
+impl ForgeError {
+    fn parked(kind: ErrorType, reason: &str, detail: impl Into<String>) -> Self {
+        Self::Parked(ResponseError::new(kind, reason, detail))
+    }
 }
 
 /// Whether a pull request still waits to be merged.
@@ -68,6 +80,26 @@ pub struct PullRequest {
     pub state: PullRequestState,
     /// Whether it existed before this call.
     pub adopted: bool,
+    /// What the route wants and could not be done, for people; the pull request stands without it.
+    pub notes: Vec<String>,
+}
+
+/// What became of a pull request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedPull {
+    /// Its number in its repository.
+    pub number: u64,
+    /// Whether it still waits.
+    pub state: PullRequestState,
+    /// The commit on the base branch, in hex, if it was merged and the forge says it.
+    pub merge_commit: Option<String>,
+    /// When it was merged or closed, by the forge's clock.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// The number of a pull request, out of its address: forges put it last.
+pub fn number_of(url: &str) -> Option<u64> {
+    url.trim_end_matches('/').rsplit('/').next()?.parse().ok()
 }
 
 /// What came of making a change.
@@ -116,6 +148,18 @@ pub trait Forge: Send + Sync {
     /// nothing. A pull request of the key that was merged or closed is given back as it is, never opened again; one
     /// from a fork is never adopted; a branch with somebody else's commit is a `Conflicting` error.
     async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError>;
+
+    /// What became of pull requests of this repository, by number, in as few requests as the forge allows. Those that
+    /// cannot be seen are left out.
+    async fn observe(
+        &self,
+        job: &Job<'_>,
+        numbers: &[u64],
+    ) -> Result<Vec<ObservedPull>, ForgeError>;
+
+    /// Removes the branch of a merged pull request, unless somebody has put something on it since. One that is gone is
+    /// fine.
+    async fn remove_branch(&self, job: &Job<'_>, number: u64) -> Result<(), ForgeError>;
 
     /// Whether making a change leaves traces outside of the hub, so that its intent must be stored before.
     fn leaves_traces(&self) -> bool {

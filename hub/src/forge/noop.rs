@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{Forge, ForgeError, Job, Made, PullRequest, PullRequestState};
+use super::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest, PullRequestState};
 
 /// Names the would-be pull request; the same for the same key and target, for ever.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,7 +20,20 @@ impl Forge for Noop {
             commit: None,
             state: PullRequestState::Open,
             adopted: false,
+            notes: Vec::new(),
         }))
+    }
+
+    async fn observe(
+        &self,
+        _job: &Job<'_>,
+        _numbers: &[u64],
+    ) -> Result<Vec<ObservedPull>, ForgeError> {
+        Ok(Vec::new())
+    }
+
+    async fn remove_branch(&self, _job: &Job<'_>, _number: u64) -> Result<(), ForgeError> {
+        Ok(())
     }
 
     fn leaves_traces(&self) -> bool {

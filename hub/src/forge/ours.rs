@@ -1,4 +1,4 @@
-//! How a change is known as ours: by the hidden last line of a pull request's body, or by the trailers of a commit.
+//! What proves that a pull request or a commit is of a response: the hidden marker, the trailers.
 
 use nabu_common::ids::ResponseKey;
 
@@ -46,10 +46,10 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_counts_whatever_its_digest() {
-        let body = "## Fix\n\n<!-- nabu: cluster=prod-eu uid=u-1 digest=00 -->\n";
+    fn a_marker_is_known_whatever_its_digest() {
+        let body = "text\n<!-- nabu: cluster=prod-eu uid=u-1 digest=old -->\n";
         assert!(has_marker(body, &key("prod-eu", "u-1")));
-        assert!(!has_marker(body, &key("prod-eu", "u")));
+        assert!(!has_marker(body, &key("prod-eu", "u-12")));
         assert!(!has_marker("", &key("prod-eu", "u-1")));
     }
 }

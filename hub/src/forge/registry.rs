@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::forgejo::Forgejo;
+use super::github::{self, Github, account::Account};
 use super::gitlab::{self, Gitlab};
 use super::http::{Http, HttpClients, Timeouts};
 use super::metrics::ForgeMetrics;
@@ -26,6 +27,8 @@ struct Inner {
     metrics: ForgeMetrics,
     clients: HttpClients,
     forges: Mutex<HashMap<ForgeTarget, Arc<dyn Forge>>>,
+    /// By target without its repository.
+    github_accounts: Mutex<HashMap<ForgeTarget, Arc<Account>>>,
 }
 
 impl std::fmt::Debug for Forges {
@@ -53,6 +56,7 @@ impl Forges {
                 metrics,
                 clients,
                 forges: Mutex::default(),
+                github_accounts: Mutex::default(),
             }),
         }
     }
@@ -78,26 +82,45 @@ impl Inner {
         match target.kind {
             ProviderKind::Noop => Ok(Arc::new(Noop)),
             ProviderKind::ForgejoToken => self.forgejo(target),
+            ProviderKind::GithubApp | ProviderKind::GithubToken => self.github(target),
             ProviderKind::GitlabToken => self.gitlab(target),
-            ProviderKind::GithubApp | ProviderKind::GithubToken => Err(permanent(
-                "ProviderNotServed",
-                format!(
-                    "provider.kind is {}; this version of nabu-hub serves gitlab-token, forgejo-token and noop",
-                    target.kind
-                ),
-            )),
         }
     }
 
+    fn github(&self, target: &ForgeTarget) -> Result<Arc<dyn Forge>, ForgeError> {
+        let mut accounts = self
+            .github_accounts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let shared = ForgeTarget {
+            repository: String::new(),
+            ..target.clone()
+        };
+        let account = if let Some(account) = accounts.get(&shared) {
+            Arc::clone(account)
+        } else {
+            let account = Arc::new(self.github_account(target)?);
+            accounts.insert(shared, Arc::clone(&account));
+            account
+        };
+        Ok(Arc::new(Github::new(account, &target.repository)?))
+    }
+
+    fn github_account(&self, target: &ForgeTarget) -> Result<Account, ForgeError> {
+        let credential = credential(target)?;
+        let place = target.base_url.as_deref().unwrap_or("https://github.com");
+        let client = self.clients.get(place, target.ca_bundle.as_deref())?;
+        let http = Http::new(client, target.kind, "GitHub", place, self.metrics.clone());
+        github::account(target, http, credential, self.credentials.clone())
+    }
+
     fn forgejo(&self, target: &ForgeTarget) -> Result<Arc<dyn Forge>, ForgeError> {
+        let invalid = |detail: String| permanent("InvalidRoute", detail);
         let Some(base_url) = target.base_url.as_deref() else {
-            return Err(permanent(
-                "InvalidRoute",
-                format!(
-                    "the route to {} has no provider.baseURL; forgejo-token needs the address of the forge",
-                    target.repository
-                ),
-            ));
+            return Err(invalid(format!(
+                "the route to {} has no provider.baseURL; forgejo-token needs the address of the forge",
+                target.repository
+            )));
         };
         let (http, credential) = self.way(target, base_url)?;
         let forge = Forgejo::new(
@@ -123,21 +146,13 @@ impl Inner {
         Ok(Arc::new(forge))
     }
 
-    /// The way to a repository, and the name of the credential for it.
+    /// The way to one repository, and the name of the credential for it.
     fn way(
         &self,
         target: &ForgeTarget,
         base_url: &str,
     ) -> Result<(Http, CredentialRef), ForgeError> {
-        let Some(credential) = target.credential.clone() else {
-            return Err(permanent(
-                "InvalidRoute",
-                format!(
-                    "the route to {} names no Secret; set provider.credentialsRef",
-                    target.repository
-                ),
-            ));
-        };
+        let credential = credential(target)?;
         let client = self.clients.get(base_url, target.ca_bundle.as_deref())?;
         let http = Http::new(
             client,
@@ -148,6 +163,16 @@ impl Inner {
         );
         Ok((http, credential))
     }
+}
+
+fn credential(target: &ForgeTarget) -> Result<CredentialRef, ForgeError> {
+    target.credential.clone().ok_or_else(|| {
+        let detail = format!(
+            "the route to {} names no Secret; set provider.credentialsRef",
+            target.repository
+        );
+        permanent("InvalidRoute", detail)
+    })
 }
 
 fn permanent(reason: &str, detail: String) -> ForgeError {
@@ -203,13 +228,6 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_that_is_not_served_yet_is_named() {
-        for kind in [ProviderKind::GithubApp, ProviderKind::GithubToken] {
-            assert_eq!(reason(forges().get(&target(kind))), "ProviderNotServed");
-        }
-    }
-
-    #[test]
     fn a_gitlab_route_needs_a_secret_and_a_project_in_a_group_and_no_address() {
         let forges = forges();
         let mut target = target(ProviderKind::GitlabToken);
@@ -233,6 +251,37 @@ mod tests {
         assert_eq!(reason(forges.get(&target)), "a forge");
         target.base_url = Some("git.example.org".to_owned());
         assert_eq!(reason(forges.get(&target)), "InvalidRoute");
+    }
+
+    #[test]
+    fn a_github_route_needs_a_secret_and_a_repository() {
+        for kind in [ProviderKind::GithubApp, ProviderKind::GithubToken] {
+            let mut target = target(kind);
+            assert_eq!(reason(forges().get(&target)), "InvalidRoute");
+            target.credential = Some(CredentialRef {
+                namespace: "n".to_owned(),
+                name: "s".to_owned(),
+            });
+            assert_eq!(reason(forges().get(&target)), "a forge");
+            for (base_url, repository) in [
+                (None, "r"),
+                (None, "o/r/x"),
+                (None, "o/.."),
+                (Some("ftp://git.example"), "o/r"),
+                (Some("https://user@git.example"), "o/r"),
+            ] {
+                let target = ForgeTarget {
+                    base_url: base_url.map(str::to_owned),
+                    repository: repository.to_owned(),
+                    ..target.clone()
+                };
+                assert_eq!(
+                    reason(forges().get(&target)),
+                    "InvalidRoute",
+                    "{base_url:?} {repository}"
+                );
+            }
+        }
     }
 
     #[test]

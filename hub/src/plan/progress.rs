@@ -9,9 +9,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use nabu_common::ids::Revision;
 
-use super::retry::{RetryPolicy, outage_wait};
+use super::retry::{RetryPolicy, outage_wait, parked_wait};
 use super::{Attempt, Conclusion};
-use crate::forge::{ForgeError, Made, PullRequest, PullRequestState};
+use crate::change::{Intent, ProviderKind};
+use crate::forge::{ForgeError, Made, ObservedPull, PullRequest, PullRequestState};
 use crate::response::{
     Condition, Content, Observation, Outcome, OutcomeType, Phase, Progress, ResponseError,
     SecurityEventAbsence,
@@ -23,6 +24,8 @@ pub const ACCEPTED: &str = "Accepted";
 pub const ROUTED: &str = "Routed";
 /// The condition that tells of the pull request.
 pub const PULL_REQUEST: &str = "PullRequest";
+/// The reason of [`PULL_REQUEST`] for one that waits.
+const PULL_REQUEST_OPEN: &str = "Open";
 /// The condition that tells whether the SecurityEvent could be read.
 pub const SECURITY_EVENT: &str = "SecurityEvent";
 
@@ -212,7 +215,7 @@ pub fn succeed(progress: &mut Progress, made: &Made, moment: Moment) {
 
 fn record_pull_request(progress: &mut Progress, pull_request: &PullRequest, moment: Moment) {
     let (status, reason) = match pull_request.state {
-        PullRequestState::Open => (true, "Open"),
+        PullRequestState::Open => (true, PULL_REQUEST_OPEN),
         PullRequestState::Merged => (true, "Merged"),
         PullRequestState::Closed => (false, "Closed"),
     };
@@ -221,7 +224,11 @@ fn record_pull_request(progress: &mut Progress, pull_request: &PullRequest, mome
     } else {
         "opened"
     };
-    let message = format!("pull request {verb}: {}", pull_request.url);
+    let mut message = format!("pull request {verb}: {}", pull_request.url);
+    if !pull_request.notes.is_empty() {
+        message.push_str("; without ");
+        message.push_str(&pull_request.notes.join("; "));
+    }
     set_condition(progress, PULL_REQUEST, status, reason, &message, moment);
     progress.url = Some(pull_request.url.clone());
     progress.commit.clone_from(&pull_request.commit);
@@ -229,6 +236,40 @@ fn record_pull_request(progress: &mut Progress, pull_request: &PullRequest, mome
         kind: OutcomeType::ActionTaken,
         message,
     });
+}
+
+/// Whether the pull request of a record waits for people, and is looked after until they have ended it.
+pub fn is_followed(progress: &Progress) -> bool {
+    let open = |condition: &Condition| {
+        condition.kind == PULL_REQUEST && condition.reason == PULL_REQUEST_OPEN
+    };
+    let real = |intent: &Intent| intent.target.kind != ProviderKind::Noop;
+    progress.phase == Phase::Succeeded
+        && progress.url.is_some()
+        && progress.intent.as_ref().is_some_and(real)
+        && progress.conditions.iter().any(open)
+}
+
+/// The pull request was looked at. If people have ended it, the condition says so; the phase stays.
+pub fn observe_pull_request(progress: &mut Progress, observed: &ObservedPull, moment: Moment) {
+    if !is_followed(progress) {
+        return;
+    }
+    let (status, reason, verb) = match observed.state {
+        PullRequestState::Open => return,
+        PullRequestState::Merged => (true, "Merged", "merged"),
+        PullRequestState::Closed => (false, "Closed", "closed without a merge"),
+    };
+    let commit = observed.merge_commit.as_deref();
+    let parts = [
+        Some(format!("pull request {verb}")),
+        commit.map(|commit| format!(" as {commit}")),
+        observed.ended_at.map(|at| format!(" at {at:.0}")),
+        progress.url.as_deref().map(|url| format!(": {url}")),
+    ];
+    let message: String = parts.into_iter().flatten().collect();
+    set_condition(progress, PULL_REQUEST, status, reason, &message, moment);
+    bump(progress);
 }
 
 /// The attempt failed. A transient failure with attempts left waits for the next one; a limit or an outage waits
@@ -265,6 +306,11 @@ pub fn fail(progress: &mut Progress, error: &ForgeError, retry: &RetryPolicy, mo
             progress.error = Some(transient("RateLimited", detail));
             let asked = (*retry_after).clamp(SHORTEST_LIMIT_WAIT, LONGEST_LIMIT_WAIT);
             wait(progress, asked + asked.mul_f64(0.1 * moment.jitter), moment);
+            progress.waits = progress.waits.saturating_add(1);
+        }
+        ForgeError::Parked(error) => {
+            progress.error = Some(error.clone());
+            wait(progress, parked_wait(progress.waits, moment.jitter), moment);
             progress.waits = progress.waits.saturating_add(1);
         }
         ForgeError::Unavailable { detail } => {

@@ -20,6 +20,10 @@ const JITTER_SHARE: f64 = 0.2;
 const FIRST_OUTAGE_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait for a forge that is down for everyone.
 const LONGEST_OUTAGE_WAIT: Duration = Duration::from_secs(30);
+/// The first wait for people who have to mend something.
+const FIRST_PARKED_WAIT: Duration = Duration::from_secs(30);
+/// The longest wait for people who have to mend something.
+const LONGEST_PARKED_WAIT: Duration = Duration::from_mins(10);
 
 /// The attempts that a response may have, and the delays between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,4 +105,12 @@ pub fn outage_wait(waits: u32, jitter: f64) -> Duration {
         .saturating_mul(1 << waits.min(16))
         .min(LONGEST_OUTAGE_WAIT);
     plain.mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0))
+}
+
+/// The wait before a credential or repository that people have to mend is looked at again, after `waits` waits in a row.
+pub fn parked_wait(waits: u32, jitter: f64) -> Duration {
+    let plain = FIRST_PARKED_WAIT
+        .saturating_mul(1 << waits.min(16))
+        .min(LONGEST_PARKED_WAIT);
+    plain + plain.mul_f64(JITTER_SHARE * jitter.clamp(0.0, 1.0))
 }

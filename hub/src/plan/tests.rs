@@ -83,6 +83,7 @@ fn opened() -> Made {
         commit: None,
         state: PullRequestState::Open,
         adopted: false,
+        notes: Vec::new(),
     })
 }
 
@@ -577,6 +578,7 @@ fn a_pull_request_that_people_have_ended_is_reported_as_it_is() {
         let made = Made::PullRequest(PullRequest {
             state,
             adopted: true,
+            notes: Vec::new(),
             ..pull_request
         });
         progress::succeed(&mut response.progress, &made, moment(1));

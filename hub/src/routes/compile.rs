@@ -8,13 +8,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use nabu_common::crd::{
-    self, GitOpsResponderConfigSpec, RouteProviderKind, RouteProviderSpec, RouteSpec,
+    self, AutoMerge, GitOpsResponderConfigSpec, RouteProviderKind, RouteProviderSpec, RouteSpec,
 };
 use serde_json::Value;
 
 use super::Route;
 use super::matcher::Matcher;
-use crate::change::{Author, CredentialRef, ForgeTarget, ProviderKind, PullRequestOptions};
+use crate::change::{
+    Author, CredentialRef, ForgeTarget, MergeMethod, ProviderKind, PullRequestOptions,
+};
 use crate::render::paths::PathRules;
 use crate::render::{TemplateSources, Templates};
 use fields::{base_url, branch, one_line_names, repository};
@@ -100,7 +102,8 @@ pub fn compile(namespace: &str, name: &str, object: &Value) -> Result<Compiled, 
         routes.extend(own_route(&scope, &path, &own_name, route, &mut problems));
     }
     let mut unsupported = upstream::compile(&scope, &spec, &mut routes, &mut problems);
-    unsupported.extend(routes.iter().filter_map(not_served_yet));
+    unsupported.extend(routes.iter().filter_map(not_served));
+    unsupported.dedup();
     let mut seen = HashSet::new();
     for route in &routes {
         if !seen.insert(route.id.clone()) {
@@ -120,16 +123,25 @@ pub fn compile(namespace: &str, name: &str, object: &Value) -> Result<Compiled, 
     }
 }
 
-/// A route whose forge this version knows by name only.
-fn not_served_yet(route: &Route) -> Option<Problem> {
-    let kind = route.target.kind;
-    match kind {
-        ProviderKind::GitlabToken | ProviderKind::ForgejoToken | ProviderKind::Noop => None,
+/// What a route wants and its forge does not do.
+fn not_served(route: &Route) -> Option<Problem> {
+    let problem = |path: String, message: String| Some(Problem { path, message });
+    match route.target.kind {
+        ProviderKind::ForgejoToken => {
+            route.options.auto_merge?;
+            let message = "autoMerge is not served on Forgejo and Gitea; people merge";
+            problem(format!("route {}", route.id), message.to_owned())
+        }
+        ProviderKind::Noop => None,
         ProviderKind::GithubApp | ProviderKind::GithubToken => {
-            let message = format!(
-                "{kind} is not served by this version; responses that the route takes end Failed"
-            );
-            Some(Problem::new(format!("route {}", route.id), message))
+            route.author.as_ref()?;
+            let message = "is not used on GitHub, whose commits are made and signed in the name of the App or of the token's owner";
+            problem("spec.bot".to_owned(), message.to_owned())
+        }
+        ProviderKind::GitlabToken => {
+            let message = "teamReviewers is not served on GitLab, which has approval rules and code owners for that";
+            let has_teams = !route.options.team_reviewers.is_empty();
+            has_teams.then(|| Problem::new(format!("route {}", route.id), message))
         }
     }
 }
@@ -226,12 +238,21 @@ fn own_route(
         options: PullRequestOptions {
             team_reviewers: spec.team_reviewers.clone(),
             assignees: spec.assignees.clone(),
-            ..PullRequestOptions::default()
+            auto_merge: spec.auto_merge.map(merge_method),
+            delete_branch_after_merge: spec.delete_branch_after_merge,
         },
         draft: spec.draft,
         author: scope.author.clone(),
         max_attempts: spec.max_attempts,
     })
+}
+
+const fn merge_method(auto_merge: AutoMerge) -> MergeMethod {
+    match auto_merge {
+        AutoMerge::Merge => MergeMethod::Merge,
+        AutoMerge::Squash => MergeMethod::Squash,
+        AutoMerge::Rebase => MergeMethod::Rebase,
+    }
 }
 
 /// `path_of` gives the field that a template stands in.

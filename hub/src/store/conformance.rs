@@ -8,6 +8,8 @@ use nabu_common::ids::Revision;
 use serde_json::json;
 
 use super::*;
+use crate::execute::gate::Budget;
+use crate::execute::lanes::{Lanes, Ticket};
 use crate::fixtures::{event_response, intent, key, key_in, observation, session};
 use crate::plan::progress::mark_deleted;
 use crate::response::{Content, ErrorType};
@@ -26,6 +28,7 @@ pub(crate) async fn run(store: Arc<dyn Store>) {
     a_deleted_response_is_wanted_again_when_it_is_seen(store.as_ref()).await;
     lists_are_paged_newest_first(store.as_ref()).await;
     a_transition_that_panics_harms_no_later_call(store.as_ref()).await;
+    the_newest_state_of_a_gate_is_kept(store.as_ref()).await;
     many_writers_share_commits_and_lose_nothing(store).await;
 }
 
@@ -36,6 +39,19 @@ async fn a_transition_that_panics_harms_no_later_call(store: &dyn Store) {
         .transition(&key(3), Box::new(|_| SideRecords::default()))
         .await;
     assert!(matches!(after, Ok(Some(_))), "{after:?}");
+}
+
+async fn the_newest_state_of_a_gate_is_kept(store: &dyn Store) {
+    let mut lanes = Lanes::default();
+    let ticket = Ticket::for_target(&intent().target);
+    for second in [1, 5] {
+        let wait = Duration::from_mins(1);
+        lanes.limit(&ticket, wait, "slow down", at(second));
+        store.put_gates(lanes.take_changed()).await.unwrap();
+    }
+    let mut stored = Lanes::new(Budget::default(), store.gates().await.unwrap());
+    assert!(!stored.enter(&ticket, &key(1), at(64)));
+    assert_eq!(stored.opens_at(at(64)), Some(at(65)));
 }
 
 /// Leaves something that [`assert_something`] finds.

@@ -17,6 +17,8 @@ use jiff::Timestamp;
 use nabu_common::ids::{ClusterId, ResponseKey, ResponseUid, Revision};
 
 use crate::change::{Intent, ProviderKind};
+use crate::execute::gate::Gate;
+use crate::execute::lanes::LaneId;
 use crate::response::{Observation, Phase, Progress, Response, ResponseError};
 
 /// A store that many parts share.
@@ -237,7 +239,7 @@ pub struct ResponseSummary {
     pub generation: i64,
     /// When it was first stored.
     pub observed_at: Timestamp,
-    /// How far the hub has come; without the intent.
+    /// How far the hub has come; without the intent, but for [`Store::followed`].
     pub progress: Progress,
     /// Where the change goes, once a route has matched.
     pub routed: Option<RoutedTo>,
@@ -337,6 +339,13 @@ pub trait Store: Send + Sync {
         limit: u32,
     ) -> Result<Vec<ResponseSummary>, StoreError>;
 
+    /// Responses whose pull request waits for people, with their intents, a page after `after` in key order.
+    async fn followed(
+        &self,
+        after: Option<&ResponseKey>,
+        limit: u32,
+    ) -> Result<Vec<ResponseSummary>, StoreError>;
+
     /// All clusters, by id.
     async fn clusters(&self) -> Result<Vec<ClusterRecord>, StoreError>;
 
@@ -364,6 +373,12 @@ pub trait Store: Send + Sync {
     /// Appends a line to the audit log that is about no single response, or about one that is refused.
     async fn audit(&self, cluster: Option<&ClusterId>, event: AuditEvent)
     -> Result<(), StoreError>;
+
+    /// Stores gates as they are now; a newer state replaces an older one.
+    async fn put_gates(&self, gates: Vec<(LaneId, Gate)>) -> Result<(), StoreError>;
+
+    /// All gates that are stored.
+    async fn gates(&self) -> Result<Vec<(LaneId, Gate)>, StoreError>;
 
     /// Ends the writer after everything that was asked before is committed.
     async fn close(&self);

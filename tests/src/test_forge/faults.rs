@@ -162,10 +162,6 @@ pub enum Limit {
     },
     /// The hourly budget is used up, said in a GraphQL answer with status 200.
     PrimaryInGraphql {
-        /// `type` of the error: `RATE_LIMITED`, or `RATE_LIMIT` as newer reports have it.
-        error_type: &'static str,
-        /// Whether the headers say that nothing is left; they do not always.
-        in_headers: bool,
         /// Time until the budget is filled again.
         reset: Duration,
     },

@@ -63,9 +63,18 @@ pub struct Bed {
 impl Bed {
     /// Starts everything with these configuration documents.
     pub async fn start(documents: &[(&str, String)]) -> Result<Self> {
+        Self::start_with(documents, &[]).await
+    }
+
+    /// The same with more arguments for the hub.
+    pub async fn start_with(documents: &[(&str, String)], arguments: &[&str]) -> Result<Self> {
         let responder = unique("responder");
         let (eu, us) = tokio::join!(eu(), us());
-        let hub = TestHub::start(documents, HubOptions::default()).await?;
+        let options = HubOptions {
+            arguments: arguments.iter().map(ToString::to_string).collect(),
+            ..HubOptions::default()
+        };
+        let hub = TestHub::start(documents, options).await?;
         let arguments = ["--responder", &responder, "--leader-elect=false"];
         let eu = TestAgent::start(eu, "prod-eu", &hub, &arguments).await?;
         let us = TestAgent::start(us, "prod-us", &hub, &arguments).await?;
@@ -133,17 +142,22 @@ pub struct ForgeBed {
 impl ForgeBed {
     /// Starts everything on a repository of its own.
     pub async fn start() -> Result<Self> {
+        Self::start_with("", &[]).await
+    }
+
+    /// The same with more fields of the route, indented by six, and more arguments for the hub.
+    pub async fn start_with(route: &str, arguments: &[&str]) -> Result<Self> {
         let forge = forge().await;
         let repository = forge.create_repository(&unique("gitops")).await?;
         let proxy = FaultProxy::start(&forge.url()).await?;
         let documents = [
             (
                 "config.yaml",
-                forgejo_config(&proxy.url(), &repository.full_name),
+                forgejo_config(&proxy.url(), &repository.full_name) + route,
             ),
             ("secret.yaml", token_secret("bot", forge.token())),
         ];
-        let bed = Bed::start(&documents).await?;
+        let bed = Bed::start_with(&documents, arguments).await?;
         Ok(Self {
             bed,
             repository,

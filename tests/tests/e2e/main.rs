@@ -13,6 +13,8 @@ mod bed;
 mod binaries;
 mod crash;
 mod failures;
+mod follow;
+mod github;
 mod identity;
 mod objects;
 mod outages;

@@ -156,7 +156,6 @@ async fn any_other_answer_is_a_typed_failure_after_one_request() {
             ErrorType::Unauthorized,
             "PermissionDenied",
         ),
-        ("423 Locked", "", ErrorType::Permanent, "RepositoryArchived"),
         (
             "422 Unprocessable Entity",
             "",
@@ -176,6 +175,15 @@ async fn any_other_answer_is_a_typed_failure_after_one_request() {
         assert!(error.detail.contains("ninsun-labs/x"), "{}", error.detail);
         assert_eq!(requests, 1);
     }
+}
+
+#[tokio::test]
+async fn a_locked_repository_parks_its_responses() {
+    let (made, requests) = ask_stub("423 Locked", "", "").await;
+    let Err(ForgeError::Parked(error)) = made else {
+        panic!("not parked: {made:?}");
+    };
+    assert_eq!((error.reason.as_str(), requests), ("RepositoryArchived", 1));
 }
 
 #[tokio::test]

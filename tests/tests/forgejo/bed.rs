@@ -1,29 +1,16 @@
 //! A repository on the server that all tests share, and the hub's way to it.
 
-use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use nabu_common::ids::ResponseKey;
-use nabu_hub::change::{
-    CredentialRef, FileAction, FileChange, ForgeTarget, Intent, ProviderKind, PullRequestOptions,
-    content_digest,
-};
-use nabu_hub::credentials::{Credentials, Secret};
-use nabu_hub::forge::metrics::ForgeMetrics;
-use nabu_hub::forge::registry::Forges;
-use nabu_hub::forge::{ForgeError, Job, Made, PullRequest};
+use nabu_hub::change::{ForgeTarget, Intent, ProviderKind};
+use nabu_hub::credentials::Credentials;
+use nabu_hub::forge::{ForgeError, Made, PullRequest};
 use nabu_hub::response::ResponseError;
 use nabu_tests::forge::TestForge;
+pub(crate) use nabu_tests::intents::{BINDINGS, OBSOLETE, REVOKE, failure, intent, make};
+use nabu_tests::intents::{HubForges, set_secret};
 use nabu_tests::repository::TestRepository;
-use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
-
-pub(crate) const BINDINGS: &str = "clusters/prod-eu/bindings.yaml";
-pub(crate) const OBSOLETE: &str = "clusters/prod-eu/obsolete.yaml";
-
-/// The usual change.
-pub(crate) const REVOKE: [(&str, Option<&str>); 1] = [(BINDINGS, Some("bindings: []\n"))];
 
 /// The server of all tests that run at the moment; the last one ends it.
 async fn shared_forge() -> Arc<TestForge> {
@@ -40,25 +27,18 @@ async fn shared_forge() -> Arc<TestForge> {
 pub(crate) struct Bed {
     pub(crate) forge: Arc<TestForge>,
     pub(crate) repository: TestRepository,
-    pub(crate) credentials: Credentials,
-    pub(crate) forges: Forges,
-    pub(crate) registry: Registry,
+    pub(crate) hub: HubForges,
 }
 
 impl Bed {
     pub(crate) async fn new(name: &str) -> Self {
         let forge = shared_forge().await;
         let repository = forge.create_repository(name).await.unwrap();
-        let credentials = Credentials::default();
-        set_token(&credentials, forge.token());
-        let mut registry = Registry::default();
-        let forges = Forges::new(credentials.clone(), ForgeMetrics::register(&mut registry));
+        let hub = HubForges::new(&[("token", forge.token())]);
         Self {
             forge,
             repository,
-            credentials,
-            forges,
-            registry,
+            hub,
         }
     }
 
@@ -71,16 +51,12 @@ impl Bed {
     }
 
     pub(crate) async fn make(&self, intent: &Intent) -> (Result<Made, ForgeError>, u32) {
-        make(&self.forges, intent).await
+        self.hub.make(intent).await
     }
 
     /// The pull request that comes of an intent, and how many requests it cost.
     pub(crate) async fn pull(&self, intent: &Intent) -> (PullRequest, u32) {
-        let (made, requests) = self.make(intent).await;
-        match made.unwrap() {
-            Made::PullRequest(pull) => (pull, requests),
-            Made::NoActionNeeded { detail } => panic!("no pull request: {detail}"),
-        }
+        self.hub.pull(intent).await
     }
 
     pub(crate) async fn failure(&self, intent: &Intent) -> ResponseError {
@@ -98,86 +74,10 @@ impl Bed {
     }
 }
 
-fn credential() -> CredentialRef {
-    CredentialRef {
-        namespace: "ugallu-system".to_owned(),
-        name: "forge-token".to_owned(),
-    }
-}
-
 pub(crate) fn set_token(credentials: &Credentials, token: &str) {
-    let secret = Secret::new([("token".to_owned(), token.to_owned())]);
-    credentials.replace(HashMap::from([(credential(), Arc::new(secret))]));
+    set_secret(credentials, &[("token", token)]);
 }
 
 pub(crate) fn target(base_url: &str, repository: &str) -> ForgeTarget {
-    ForgeTarget {
-        kind: ProviderKind::ForgejoToken,
-        base_url: Some(base_url.to_owned()),
-        repository: repository.to_owned(),
-        credential: Some(credential()),
-        installation_id: None,
-        ca_bundle: None,
-    }
-}
-
-fn key(uid: &str) -> ResponseKey {
-    ResponseKey {
-        cluster: "prod-eu".parse().unwrap(),
-        uid: uid.parse().unwrap(),
-    }
-}
-
-pub(crate) fn intent(target: ForgeTarget, uid: &str, files: &[(&str, Option<&str>)]) -> Intent {
-    let branch = format!("nabu/prod-eu/{uid}");
-    let action = |contents: Option<&str>| match contents {
-        Some(text) => FileAction::Write {
-            contents: text.to_owned(),
-        },
-        None => FileAction::Delete,
-    };
-    let files: Vec<FileChange> = files
-        .iter()
-        .map(|(path, contents)| FileChange {
-            path: (*path).to_owned(),
-            action: action(*contents),
-        })
-        .collect();
-    let digest = content_digest(&target.repository, Some("main"), &branch, &files);
-    let trailers =
-        format!("Nabu-Cluster: prod-eu\nNabu-Response: {uid}\nNabu-Security-Event: team-a/se-1");
-    Intent {
-        route: "ugallu-system/default/0".to_owned(),
-        target,
-        base_branch: Some("main".to_owned()),
-        files,
-        commit_message: format!("Revoke ops-admin\n\nIt was bound to a pod.\n\n{trailers}\n"),
-        author: None,
-        title: "Revoke ops-admin".to_owned(),
-        body: format!("## Revoke\n\n{}", Intent::marker(&key(uid), &digest)),
-        labels: Vec::new(),
-        reviewers: Vec::new(),
-        options: PullRequestOptions::default(),
-        draft: false,
-        branch,
-        digest,
-    }
-}
-
-/// Makes a change as the hub does; with the number of requests that it cost.
-pub(crate) async fn make(forges: &Forges, intent: &Intent) -> (Result<Made, ForgeError>, u32) {
-    let key = key(intent.branch.rsplit('/').next().unwrap());
-    let job = Job::new(&key, intent);
-    let result = match forges.get(&intent.target) {
-        Ok(forge) => forge.make(&job).await,
-        Err(error) => Err(error),
-    };
-    (result, job.requests.load(Ordering::Relaxed))
-}
-
-pub(crate) fn failure(made: Result<Made, ForgeError>) -> ResponseError {
-    match made {
-        Err(ForgeError::Failed(error)) => error,
-        other => panic!("no failure: {other:?}"),
-    }
+    nabu_tests::intents::target(ProviderKind::ForgejoToken, base_url, repository)
 }

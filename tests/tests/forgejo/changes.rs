@@ -55,7 +55,7 @@ async fn files_are_created_updated_and_deleted_in_one_commit_with_three_requests
     assert_eq!(pulls[0]["title"], "Revoke ops-admin");
     assert_eq!(pulls[0]["body"], intent.body.as_str());
     assert_eq!(pulls[0]["base"]["label"], "main");
-    assert_counted(&bed.registry);
+    assert_counted(&bed.hub.registry);
 }
 
 fn assert_counted(registry: &Registry) {
@@ -87,6 +87,7 @@ async fn doing_it_again_costs_one_request_and_changes_nothing() {
         second,
         PullRequest {
             adopted: true,
+            notes: Vec::new(),
             ..first
         }
     );
@@ -233,6 +234,7 @@ async fn noop_names_a_pull_request_and_calls_nobody() {
         commit: None,
         state: PullRequestState::Open,
         adopted: false,
+        notes: Vec::new(),
     };
     assert_eq!((made, requests), (Ok(Made::PullRequest(pull)), 0));
 }

@@ -18,7 +18,7 @@ async fn a_rotated_token_needs_no_restart_and_no_token_is_ever_shown() {
     let bed = Bed::new("tokens").await;
     let intent = bed.intent("u-1", &REVOKE);
 
-    bed.credentials.replace(HashMap::new());
+    bed.hub.credentials.replace(HashMap::new());
     let error = bed.failure(&intent).await;
     assert_eq!(
         (error.kind, error.reason.as_str()),
@@ -32,18 +32,18 @@ async fn a_rotated_token_needs_no_restart_and_no_token_is_ever_shown() {
     assert!(error.detail.contains("GITHUB_TOKEN"), "{}", error.detail);
 
     let revoked = "0123456789abcdef0123456789abcdef01234567";
-    set_token(&bed.credentials, revoked);
+    set_token(&bed.hub.credentials, revoked);
     let error = bed.failure(&intent).await;
     assert_eq!(
         (error.kind, error.reason.as_str()),
         (ErrorType::Unauthorized, "CredentialRejected")
     );
-    assert!(!format!("{error:?} {:?}", bed.forges).contains(revoked));
+    assert!(!format!("{error:?} {:?}", bed.hub.forges).contains(revoked));
 
-    set_token(&bed.credentials, "a\nb");
+    set_token(&bed.hub.credentials, "a\nb");
     assert_eq!(bed.failure(&intent).await.reason, "CredentialRejected");
 
-    set_token(&bed.credentials, bed.forge.token());
+    set_token(&bed.hub.credentials, bed.forge.token());
     bed.pull(&intent).await;
 }
 
@@ -84,12 +84,16 @@ async fn what_is_missing_or_forbidden_is_named() {
     expect(&long, ErrorType::Permanent, "Rejected").await;
 
     bed.repository.add_collaborator("read").await.unwrap();
-    set_token(&bed.credentials, bed.forge.person_token());
+    set_token(&bed.hub.credentials, bed.forge.person_token());
     expect(&intent, ErrorType::Unauthorized, "PermissionDenied").await;
 
-    set_token(&bed.credentials, bed.forge.token());
+    set_token(&bed.hub.credentials, bed.forge.token());
     bed.repository.archive().await.unwrap();
-    expect(&intent, ErrorType::Permanent, "RepositoryArchived").await;
+    let (made, _) = bed.make(&intent).await;
+    let Err(ForgeError::Parked(error)) = made else {
+        panic!("not parked: {made:?}");
+    };
+    assert_eq!(error.reason, "RepositoryArchived");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -201,32 +201,3 @@ async fn a_commit_makes_plain_files_unless_the_forge_keeps_modes() {
         assert_eq!(found.map(|(mode, _, _)| mode.as_str()), Some(expected));
     }
 }
-
-#[tokio::test]
-async fn one_lookup_for_several_repositories_may_fail_in_part() {
-    let github = TestGithub::start().await.expect("a forge");
-    github
-        .create_repository("ninsun-labs/gitops")
-        .await
-        .expect("a repository");
-    let answer = graphql(
-        &github,
-        "query($ids: [ID!]!) {
-            r0: repository(owner: \"ninsun-labs\", name: \"gitops\") { nameWithOwner }
-            r1: repository(owner: \"ninsun-labs\", name: \"nothing\") { nameWithOwner }
-            nodes(ids: $ids) { id }
-        }",
-        json!({ "ids": ["PR_nothing"] }),
-    )
-    .await;
-    assert_eq!(answer["data"]["r0"]["nameWithOwner"], "ninsun-labs/gitops");
-    assert_eq!(answer["data"]["r1"], json!(null));
-    assert_eq!(answer["data"]["nodes"], json!([null]));
-    let paths: Vec<_> = answer["errors"]
-        .as_array()
-        .expect("errors")
-        .iter()
-        .map(|error| error["path"][0].clone())
-        .collect();
-    assert_eq!(paths, ["r1", "nodes"]);
-}

@@ -77,6 +77,16 @@ async fn a_refusal_to_merge_is_no_failure() {
         }
         let (pull, _) = bed.pull(&intent).await;
         assert_eq!(pull.state, PullRequestState::Open, "{why}");
+        assert_eq!(pull.notes.len(), 1, "{why}");
+        let words = if why == "role" {
+            "may not merge"
+        } else {
+            "refuses with 405"
+        };
+        assert!(
+            pull.notes[0].starts_with("auto-merge: ") && pull.notes[0].contains(words),
+            "{pull:?}"
+        );
         let all = bed.project.merge_requests().unwrap();
         assert_eq!((all.len(), &all[0]["state"]), (1, &"opened".into()));
     }

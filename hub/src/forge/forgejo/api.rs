@@ -99,6 +99,22 @@ impl Api<'_> {
         self.get(Operation::Lookup, url).await?.found()
     }
 
+    /// A pull request, unless it is gone.
+    pub(super) async fn pull_by_number(
+        &self,
+        number: u64,
+    ) -> Result<Option<wire::Pull>, ForgeError> {
+        let url = self.repository_url("pulls", &number.to_string());
+        self.get(Operation::Observe, url).await?.found()
+    }
+
+    /// A page of the open pull requests; empty behind the last one.
+    pub(super) async fn open_pulls(&self, page: u32) -> Result<Vec<wire::Listed>, ForgeError> {
+        let mut url = self.url("repos", &[self.repository, "pulls"], None, "");
+        url.set_query(Some(&format!("state=open&limit=50&page={page}")));
+        self.get(Operation::Observe, url).await?.json()
+    }
+
     /// The repository, unless it does not exist for us.
     pub(super) async fn repository(&self) -> Result<Option<wire::Repository>, ForgeError> {
         let url = self.url("repos", &[self.repository], None, "");

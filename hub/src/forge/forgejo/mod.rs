@@ -8,6 +8,7 @@ mod adopt;
 mod api;
 mod commit;
 mod extras;
+mod follow;
 mod wire;
 
 use std::sync::atomic::AtomicU8;
@@ -22,7 +23,7 @@ use self::api::Api;
 use self::commit::Committed;
 use super::access::{api_root, authorization, web_address};
 use super::http::{Http, failed};
-use super::{Forge, ForgeError, Job, Made, PullRequest, PullRequestState};
+use super::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest, PullRequestState};
 use crate::change::{CredentialRef, Intent};
 use crate::credentials::Credentials;
 use crate::response::ErrorType;
@@ -188,6 +189,7 @@ impl Forgejo {
             commit,
             state,
             adopted,
+            notes: Vec::new(),
         }
     }
 
@@ -259,5 +261,17 @@ impl Forge for Forgejo {
                 ),
             }),
         }
+    }
+
+    async fn observe(
+        &self,
+        job: &Job<'_>,
+        numbers: &[u64],
+    ) -> Result<Vec<ObservedPull>, ForgeError> {
+        self.observe_pulls(job, numbers).await
+    }
+
+    async fn remove_branch(&self, job: &Job<'_>, number: u64) -> Result<(), ForgeError> {
+        self.remove_merged_branch(job, number).await
     }
 }

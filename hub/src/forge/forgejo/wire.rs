@@ -1,5 +1,6 @@
 //! What Forgejo and Gitea send: only the fields that are looked at.
 
+use jiff::Timestamp;
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
@@ -20,6 +21,18 @@ pub(super) struct Pull {
     pub(super) requested_reviewers_teams: Option<Vec<Team>>,
     #[serde(default)]
     pub(super) assignees: Option<Vec<User>>,
+    #[serde(default)]
+    pub(super) merge_commit_sha: Option<String>,
+    #[serde(default)]
+    pub(super) merged_at: Option<Timestamp>,
+    #[serde(default)]
+    pub(super) closed_at: Option<Timestamp>,
+}
+
+/// A pull request in a list.
+#[derive(Debug, Deserialize)]
+pub(super) struct Listed {
+    pub(super) number: u64,
 }
 
 #[derive(Debug, Deserialize)]

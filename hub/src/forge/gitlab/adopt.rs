@@ -86,10 +86,8 @@ impl Gitlab {
 
     async fn adopted(&self, api: &Api<'_>, request: wire::MergeRequest) -> PullRequest {
         let mut pull = self.pull_request(&request, None, true);
-        if pull.state == PullRequestState::Open && !request.merge_when_pipeline_succeeds {
-            pull.state = self
-                .merge_when_allowed(api, &request, pull.commit.as_deref())
-                .await;
+        if !request.merge_when_pipeline_succeeds {
+            self.merge_when_allowed(api, &request, &mut pull).await;
         }
         pull
     }
@@ -209,6 +207,7 @@ impl Gitlab {
                 .filter(|sha| !sha.is_empty()),
             state: state(request),
             adopted,
+            notes: Vec::new(),
         }
     }
 

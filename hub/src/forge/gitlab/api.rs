@@ -33,11 +33,15 @@ pub(super) struct Api<'a> {
     pub(super) auth: Authorization,
 }
 
-/// People by id, as a merge request takes them.
+/// People by name and id.
 #[derive(Debug, Default)]
 pub(super) struct People {
-    pub(super) reviewers: Vec<u64>,
-    pub(super) assignees: Vec<u64>,
+    pub(super) reviewers: Vec<(String, u64)>,
+    pub(super) assignees: Vec<(String, u64)>,
+}
+
+fn ids(people: &[(String, u64)]) -> Vec<u64> {
+    people.iter().map(|(_, id)| *id).collect()
 }
 
 impl Api<'_> {
@@ -97,6 +101,20 @@ impl Api<'_> {
             ("page", &page.to_string()),
         ];
         self.get(Operation::Lookup, &["merge_requests"], &query)
+            .await?
+            .found()
+    }
+
+    /// Those of these numbers that are there; nothing if there is no project for us.
+    pub(super) async fn merge_requests_by_number(
+        &self,
+        numbers: &[u64],
+    ) -> Result<Option<Vec<wire::MergeRequest>>, ForgeError> {
+        let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+        let size = PAGE.to_string();
+        let mut query = vec![("state", "all"), ("per_page", &*size)];
+        query.extend(numbers.iter().map(|number| ("iids[]", &**number)));
+        self.get(Operation::Observe, &["merge_requests"], &query)
             .await?
             .found()
     }
@@ -231,10 +249,10 @@ impl Api<'_> {
             body["labels"] = json!(labels.join(","));
         }
         if !people.reviewers.is_empty() {
-            body["reviewer_ids"] = json!(people.reviewers);
+            body["reviewer_ids"] = json!(ids(&people.reviewers));
         }
         if !people.assignees.is_empty() {
-            body["assignee_ids"] = json!(people.assignees);
+            body["assignee_ids"] = json!(ids(&people.assignees));
         }
         if options.auto_merge == Some(MergeMethod::Squash) {
             body["squash"] = json!(true);

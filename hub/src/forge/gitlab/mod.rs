@@ -8,6 +8,7 @@
 mod adopt;
 mod api;
 mod commit;
+mod follow;
 mod open;
 mod plan;
 mod refusal;
@@ -25,7 +26,7 @@ use self::api::Api;
 use self::commit::Committed;
 use super::access::{api_root, authorization};
 use super::http::{Http, failed};
-use super::{Forge, ForgeError, Job, Made};
+use super::{Forge, ForgeError, Job, Made, ObservedPull};
 use crate::change::CredentialRef;
 use crate::credentials::Credentials;
 use crate::response::ErrorType;
@@ -41,7 +42,7 @@ const MAX_KNOWN_FILES: usize = 4096;
 
 /// A project on a GitLab server.
 #[derive(Debug)]
-pub struct Gitlab {
+pub(super) struct Gitlab {
     http: Http,
     root: Url,
     base_url: String,
@@ -148,5 +149,17 @@ impl Forge for Gitlab {
                 ),
             }),
         }
+    }
+
+    async fn observe(
+        &self,
+        job: &Job<'_>,
+        numbers: &[u64],
+    ) -> Result<Vec<ObservedPull>, ForgeError> {
+        self.observe_merge_requests(job, numbers).await
+    }
+
+    async fn remove_branch(&self, job: &Job<'_>, number: u64) -> Result<(), ForgeError> {
+        self.remove_merged_branch(job, number).await
     }
 }

@@ -1,5 +1,6 @@
 //! What GitLab sends: only the fields that are looked at.
 
+use jiff::Timestamp;
 use serde::Deserialize;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -30,6 +31,14 @@ pub(super) struct MergeRequest {
     /// Why it cannot be merged, or `mergeable`; since GitLab 15.6.
     #[serde(default)]
     pub(super) detailed_merge_status: Option<String>,
+    #[serde(default)]
+    pub(super) merge_commit_sha: Option<String>,
+    #[serde(default)]
+    pub(super) squash_commit_sha: Option<String>,
+    #[serde(default)]
+    pub(super) merged_at: Option<Timestamp>,
+    #[serde(default)]
+    pub(super) closed_at: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -13,38 +13,86 @@ const DEFAULT_WAIT: Duration = Duration::from_mins(1);
 /// The longest wait that a forge can ask for.
 const MAX_WAIT: Duration = Duration::from_hours(1);
 
-/// Some forges and proxies say 403 for a limit, and mark it by headers.
-pub(super) fn is_limit(status: StatusCode, headers: &HeaderMap) -> bool {
-    let none_left = headers
-        .get("x-ratelimit-remaining")
-        .is_some_and(|left| left.as_bytes() == b"0");
-    status == StatusCode::TOO_MANY_REQUESTS
-        || status == StatusCode::FORBIDDEN && (headers.contains_key(RETRY_AFTER) || none_left)
+/// What GitHub says of its limits where no header does, in lower case.
+const LIMIT_WORDS: [&str; 4] = [
+    "secondary rate limit",
+    "api rate limit exceeded",
+    "abuse detection",
+    "was submitted too quickly",
+];
+
+/// Whether an error speaks of a limit that passes.
+pub(in super::super) fn speaks_of_limit(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    LIMIT_WORDS.iter().any(|words| message.contains(words))
 }
 
-/// `Retry-After` in seconds or as a date, else the time at which GitLab's limit begins anew; both are measured against
-/// the forge's own clock.
+/// Some forges and proxies say 403 (or, GitHub, 422) for a limit, and mark it by headers or words.
+pub(super) fn is_limit(status: StatusCode, headers: &HeaderMap, message: &str) -> bool {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => true,
+        StatusCode::FORBIDDEN => {
+            headers.contains_key(RETRY_AFTER) || none_left(headers) || speaks_of_limit(message)
+        }
+        StatusCode::UNPROCESSABLE_ENTITY => speaks_of_limit(message),
+        _ => false,
+    }
+}
+
+fn none_left(headers: &HeaderMap) -> bool {
+    ["x-ratelimit-remaining", "ratelimit-remaining"]
+        .iter()
+        .any(|name| {
+            headers
+                .get(*name)
+                .is_some_and(|left| left.as_bytes() == b"0")
+        })
+}
+
+/// The forge's own time.
+pub(super) fn date(headers: &HeaderMap) -> Option<Timestamp> {
+    let text = headers.get(DATE)?.to_str().ok()?;
+    Some(rfc2822::parse(text).ok()?.timestamp())
+}
+
+/// When the budget that is used up begins anew, as seconds since 1970 (`X-RateLimit-Reset`, on GitLab `RateLimit-Reset`).
+pub(super) fn until_reset(headers: &HeaderMap) -> Option<Duration> {
+    if !none_left(headers) {
+        return None;
+    }
+    let reset = ["x-ratelimit-reset", "ratelimit-reset"]
+        .iter()
+        .find_map(|name| headers.get(*name)?.to_str().ok()?.trim().parse().ok())?;
+    let until = Timestamp::from_second(reset).ok()?;
+    let now = date(headers).unwrap_or_else(Timestamp::now);
+    // One second more: the forge counts in whole ones.
+    let wait: Duration = until.duration_since(now).try_into().ok()?;
+    Some(wait + Duration::from_secs(1))
+}
+
+/// `Retry-After` in seconds or as a date, else the end of a used up budget; both against the forge's own clock.
 pub(super) fn retry_after(headers: &HeaderMap) -> Duration {
-    let text = |name: &str| {
+    let text = |name| {
         headers
             .get(name)
             .and_then(|value: &HeaderValue| value.to_str().ok())
     };
-    let date = |text: &str| rfc2822::parse(text).ok().map(|zoned| zoned.timestamp());
-    let from_now = |until: Timestamp| {
-        let now = date(text(DATE.as_str())?)?;
-        Duration::try_from(until.duration_since(now)).ok()
+    let moment = |text: &str| rfc2822::parse(text).ok().map(|zoned| zoned.timestamp());
+    let Some(after) = text(RETRY_AFTER) else {
+        return until_reset(headers)
+            .unwrap_or(DEFAULT_WAIT)
+            .clamp(Duration::from_secs(1), MAX_WAIT);
     };
-    let seconds = |text: &str| text.trim().parse().ok().map(Duration::from_secs);
-    let after =
-        text(RETRY_AFTER.as_str()).map(|after| seconds(after).or_else(|| from_now(date(after)?)));
-    let reset = || {
-        let until = text("ratelimit-reset")?.trim().parse().ok()?;
-        from_now(Timestamp::from_second(until).ok()?)
-    };
-    after
-        .unwrap_or_else(reset)
-        .unwrap_or(DEFAULT_WAIT)
+    let wait = after
+        .trim()
+        .parse()
+        .ok()
+        .map(Duration::from_secs)
+        .or_else(|| {
+            let (until, now) = (moment(after)?, date(headers)?);
+            until.duration_since(now).try_into().ok()
+        });
+    wait.unwrap_or(DEFAULT_WAIT)
         .clamp(Duration::from_secs(1), MAX_WAIT)
 }
 
@@ -82,8 +130,31 @@ mod tests {
                 60,
             ),
             (vec![("retry-after", "Wed, 21 Oct 2015 07:28:30 GMT")], 60),
-            (vec![("ratelimit-reset", "1445412525"), date], 45),
-            (vec![("ratelimit-reset", "1445412525")], 60),
+            // 1445412520 is 07:28:40 of that day.
+            (
+                vec![
+                    ("x-ratelimit-remaining", "0"),
+                    ("x-ratelimit-reset", "1445412520"),
+                    date,
+                ],
+                41,
+            ),
+            (
+                vec![
+                    ("ratelimit-remaining", "0"),
+                    ("ratelimit-reset", "1445412520"),
+                    date,
+                ],
+                41,
+            ),
+            (
+                vec![
+                    ("x-ratelimit-remaining", "7"),
+                    ("x-ratelimit-reset", "1445412520"),
+                    date,
+                ],
+                60,
+            ),
         ] {
             assert_eq!(
                 retry_after(&headers(&pairs)).as_secs(),
@@ -94,19 +165,27 @@ mod tests {
     }
 
     #[test]
-    fn a_403_is_a_limit_only_if_its_headers_say_so() {
-        assert!(is_limit(
-            StatusCode::FORBIDDEN,
-            &headers(&[("retry-after", "1")])
-        ));
-        assert!(is_limit(
-            StatusCode::FORBIDDEN,
-            &headers(&[("x-ratelimit-remaining", "0")])
-        ));
-        assert!(!is_limit(
-            StatusCode::FORBIDDEN,
-            &headers(&[("x-ratelimit-remaining", "5")])
-        ));
-        assert!(!is_limit(StatusCode::OK, &headers(&[("retry-after", "1")])));
+    fn a_403_is_a_limit_only_if_headers_or_words_say_so() {
+        let retry = headers(&[("retry-after", "1")]);
+        let used_up = headers(&[("x-ratelimit-remaining", "0")]);
+        let left = headers(&[("x-ratelimit-remaining", "5")]);
+        let words = "You have exceeded a secondary rate limit. Please wait.";
+        for (status, headers, message, limit) in [
+            (403, &retry, "", true),
+            (403, &used_up, "", true),
+            (403, &left, "", false),
+            (403, &left, words, true),
+            (422, &left, "pull request was submitted too quickly", true),
+            (422, &retry, "Validation Failed", false),
+            (429, &left, "", true),
+            (200, &retry, words, false),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(
+                is_limit(status, headers, message),
+                limit,
+                "{status} {message}"
+            );
+        }
     }
 }

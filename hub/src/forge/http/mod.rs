@@ -19,6 +19,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use url::Url;
 
+pub(super) use self::limit::speaks_of_limit;
 use self::limit::{is_limit, retry_after};
 use self::reply::said;
 pub(super) use self::reply::{Reply, failed};
@@ -132,6 +133,13 @@ impl Authorization {
             token: token.clone(),
         })
     }
+
+    /// Whether it is made of this token.
+    pub(super) fn is_of(&self, token: &SecretString) -> bool {
+        use secrecy::ExposeSecret as _;
+
+        self.token.expose_secret() == token.expose_secret()
+    }
 }
 
 /// A request without its credential.
@@ -153,6 +161,7 @@ pub(super) struct Http {
     kind: ProviderKind,
     place: String,
     metrics: ForgeMetrics,
+    headers: &'static [(&'static str, &'static str)],
 }
 
 impl Http {
@@ -168,7 +177,13 @@ impl Http {
             kind,
             place: format!("{repository} at {base_url}"),
             metrics,
+            headers: &[],
         }
+    }
+
+    /// The same way, with headers that every request carries.
+    pub(super) fn with_headers(self, headers: &'static [(&'static str, &'static str)]) -> Self {
+        Self { headers, ..self }
     }
 
     /// The repository and its forge, for texts.
@@ -202,6 +217,9 @@ impl Http {
             .client
             .request(call.method, call.url)
             .header(AUTHORIZATION, auth.header.clone());
+        for (name, value) in self.headers {
+            request = request.header(*name, *value);
+        }
         if let Some(body) = &call.body {
             request = request.json(body);
         }
@@ -271,7 +289,7 @@ impl Http {
         } = answer;
         let place = &self.place;
         let said = said(&message);
-        if is_limit(status, &headers) {
+        if is_limit(status, &headers, &message) {
             let detail = format!("the forge of {place} limits our requests{said}");
             return Err(ForgeError::RateLimited {
                 retry_after: retry_after(&headers),
@@ -303,7 +321,7 @@ impl Http {
                 );
                 Err(failed(ErrorType::Permanent, "Moved", detail))
             }
-            _ => Ok(Reply::new(status, body, message, place.clone())),
+            _ => Ok(Reply::new(status, body, message, place.clone()).timed(&headers)),
         }
     }
 }
@@ -342,7 +360,9 @@ fn transport_label(error: &ForgeError) -> &'static str {
     match error {
         ForgeError::Failed(error) if error.reason == "Timeout" => "timeout",
         ForgeError::Failed(_) => "broken",
-        ForgeError::Unavailable { .. } | ForgeError::RateLimited { .. } => "unavailable",
+        ForgeError::Unavailable { .. } | ForgeError::RateLimited { .. } | ForgeError::Parked(_) => {
+            "unavailable"
+        }
     }
 }
 

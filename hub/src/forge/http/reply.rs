@@ -1,10 +1,14 @@
 //! The part of an answer that a forge looks at, and what a status means when nobody knows better.
 
-use http::StatusCode;
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 use super::super::ForgeError;
 use super::super::text::one_line;
+use super::limit;
 use crate::response::{ErrorType, ResponseError};
 
 /// An answer for the forge that asked.
@@ -15,6 +19,8 @@ pub(in super::super) struct Reply {
     body: Vec<u8>,
     message: String,
     place: String,
+    date: Option<Timestamp>,
+    reset_wait: Option<Duration>,
 }
 
 impl Reply {
@@ -24,7 +30,28 @@ impl Reply {
             body,
             message,
             place,
+            date: None,
+            reset_wait: None,
         }
+    }
+
+    /// The same answer with what its headers say of times.
+    pub(super) fn timed(self, headers: &HeaderMap) -> Self {
+        Self {
+            date: limit::date(headers),
+            reset_wait: limit::until_reset(headers),
+            ..self
+        }
+    }
+
+    /// How long until a budget that is used up begins anew.
+    pub(in super::super) fn reset_wait(&self) -> Option<Duration> {
+        self.reset_wait
+    }
+
+    /// The forge's own time of the answer, if it said it.
+    pub(in super::super) fn date(&self) -> Option<Timestamp> {
+        self.date
     }
 
     /// Reads the JSON of a success; any other status is its error.
@@ -73,6 +100,10 @@ impl Reply {
     /// What this status means when nobody knows better.
     pub(in super::super) fn error(&self) -> ForgeError {
         let (place, status, said) = (&self.place, self.status, self.said());
+        if status == StatusCode::LOCKED {
+            let detail = format!("{place} is locked{said}; unarchive it or change the route");
+            return ForgeError::parked(ErrorType::Permanent, "RepositoryArchived", detail);
+        }
         let (kind, reason, detail) = match status.as_u16() {
             403 => (
                 ErrorType::Unauthorized,
@@ -92,11 +123,6 @@ impl Reply {
                 ErrorType::Conflicting,
                 "Conflict",
                 format!("somebody else's work is in the way in {place}{said}"),
-            ),
-            423 => (
-                ErrorType::Permanent,
-                "RepositoryArchived",
-                format!("{place} is locked{said}; unarchive it or change the route"),
             ),
             500..=599 => (
                 ErrorType::Transient,

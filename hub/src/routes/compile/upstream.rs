@@ -75,16 +75,6 @@ fn not_served(spec: &GitOpsResponderConfigSpec) -> Vec<Problem> {
         ),
     }
     if spec
-        .branch_strategy
-        .as_ref()
-        .is_some_and(|strategy| strategy.delete_after_merge)
-    {
-        note(
-            "spec.branchStrategy.deleteAfterMerge",
-            "is not served; let the forge delete merged branches",
-        );
-    }
-    if spec
         .bot
         .as_ref()
         .is_some_and(|bot| bot.ssh_signing_key.is_some())
@@ -135,6 +125,11 @@ struct Form<'a> {
 }
 
 impl Form<'_> {
+    fn deletes_branches(&self) -> bool {
+        let strategy = self.spec.branch_strategy.as_ref();
+        strategy.is_some_and(|strategy| strategy.delete_after_merge)
+    }
+
     fn route(
         &self,
         path: &str,
@@ -193,7 +188,10 @@ impl Form<'_> {
             labels: look.labels,
             reviewers: look.require_reviewers,
             draft: look.draft,
-            options: PullRequestOptions::default(),
+            options: PullRequestOptions {
+                delete_branch_after_merge: self.deletes_branches(),
+                ..PullRequestOptions::default()
+            },
             author: self.scope.author.clone(),
             max_attempts: None,
         })

@@ -25,6 +25,8 @@ use super::{
     Acknowledgement, AttemptRecord, AuditEvent, ClusterRecord, Observed, Registration,
     ResponseFilter, ResponseSummary, SessionFacts, Store, StoreError, Transition,
 };
+use crate::execute::gate::Gate;
+use crate::execute::lanes::LaneId;
 use crate::response::{Observation, Progress, Response};
 use writer::Writer;
 
@@ -224,6 +226,14 @@ impl Store for SqliteStore {
         read::unacknowledged(&self.readers, cluster, after, limit).await
     }
 
+    async fn followed(
+        &self,
+        after: Option<&ResponseKey>,
+        limit: u32,
+    ) -> Result<Vec<ResponseSummary>, StoreError> {
+        read::followed(&self.readers, after, limit).await
+    }
+
     async fn clusters(&self) -> Result<Vec<ClusterRecord>, StoreError> {
         read::clusters(&self.readers).await
     }
@@ -262,6 +272,16 @@ impl Store for SqliteStore {
         self.writer
             .submit(move |c| Box::pin(write::audit(c, cluster, event)))
             .await
+    }
+
+    async fn put_gates(&self, gates: Vec<(LaneId, Gate)>) -> Result<(), StoreError> {
+        self.writer
+            .submit(move |c| Box::pin(write::put_gates(c, gates)))
+            .await
+    }
+
+    async fn gates(&self) -> Result<Vec<(LaneId, Gate)>, StoreError> {
+        read::gates(&self.readers).await
     }
 
     async fn close(&self) {

@@ -12,6 +12,8 @@ use super::rows::{
     time, unsigned,
 };
 use super::writer::OrFailed as _;
+use crate::execute::gate::Gate;
+use crate::execute::lanes::LaneId;
 use crate::response::Response;
 use crate::store::{
     AttemptRecord, AttemptResult, AuditEvent, ClusterRecord, ResponseFilter, ResponseSummary,
@@ -95,6 +97,26 @@ pub(super) async fn unacknowledged(
     .fetch_all(pool)
     .await
     .or_failed("read statuses")?;
+    rows.iter().map(summary).collect()
+}
+
+pub(super) async fn followed(
+    pool: &SqlitePool,
+    after: Option<&ResponseKey>,
+    limit: u32,
+) -> Result<Vec<ResponseSummary>, StoreError> {
+    let (cluster, uid) = after.map_or(("", ""), |key| (key.cluster.as_str(), key.uid.as_str()));
+    let rows = sqlx::query(
+        "SELECT r.*, i.route, i.provider, i.repository, i.intent FROM responses r
+        JOIN intents i ON i.response = r.id
+        WHERE r.followed = 1 AND (r.cluster, r.uid) > (?1, ?2) ORDER BY r.cluster, r.uid LIMIT ?3",
+    )
+    .bind(cluster)
+    .bind(uid)
+    .bind(limit)
+    .fetch_all(pool)
+    .await
+    .or_failed("read followed responses")?;
     rows.iter().map(summary).collect()
 }
 
@@ -264,6 +286,19 @@ pub(super) async fn history(
                 action: column(row, "action")?,
                 detail: column(row, "detail")?,
             })
+        })
+        .collect()
+}
+
+pub(super) async fn gates(pool: &SqlitePool) -> Result<Vec<(LaneId, Gate)>, StoreError> {
+    let rows = sqlx::query("SELECT lane, state FROM gates")
+        .fetch_all(pool)
+        .await
+        .or_failed("read the limits of forges")?;
+    rows.iter()
+        .map(|row| {
+            let lane = from_json("a lane", column(row, "lane")?)?;
+            Ok((lane, from_json("a gate", column(row, "state")?)?))
         })
         .collect()
 }

@@ -10,6 +10,8 @@ use super::rows::{
     column, content_to_json, observation, progress, signed, time, to_json, unsigned,
 };
 use super::writer::OrFailed as _;
+use crate::execute::gate::Gate;
+use crate::execute::lanes::LaneId;
 use crate::plan::progress as transitions;
 use crate::response::{Observation, Progress, Response};
 use crate::store::{
@@ -157,7 +159,7 @@ async fn observe_known(
         replace_observation(connection, id, &seen).await?;
     }
     if after != before {
-        update_progress(connection, id, &after).await?;
+        update_progress(connection, id, &after, None).await?;
     }
     let observation = if news { seen } else { known };
     let changed = news || after != before;
@@ -199,15 +201,18 @@ async fn update_progress(
     connection: &mut SqliteConnection,
     id: i64,
     progress: &Progress,
+    followed: Option<bool>,
 ) -> Result<(), StoreError> {
     sqlx::query(
-        "UPDATE responses SET phase = ?2, revision = ?3, deleted = ?4, progress = ?5 WHERE id = ?1",
+        "UPDATE responses SET phase = ?2, revision = ?3, deleted = ?4, progress = ?5, followed = ifnull(?6, followed)
+        WHERE id = ?1",
     )
     .bind(id)
     .bind(progress.phase.as_str())
     .bind(signed(progress.revision.0))
     .bind(progress.deleted)
     .bind(to_json(progress)?)
+    .bind(followed)
     .execute(connection)
     .await
     .or_failed("store the progress of a response")?;
@@ -246,7 +251,8 @@ pub(super) async fn transition(
             .or_failed("store the intent of a response")?;
     }
     if after != before {
-        update_progress(connection, id, &after).await?;
+        let followed = transitions::is_followed(&after);
+        update_progress(connection, id, &after, Some(followed)).await?;
     }
     change_attempts(connection, id, before.attempt_open, side.attempts).await?;
     for event in side.audit {
@@ -425,5 +431,22 @@ async fn append(
         .execute(connection)
         .await
         .or_failed("append to the audit log")?;
+    Ok(())
+}
+
+pub(super) async fn put_gates(
+    connection: &mut SqliteConnection,
+    gates: Vec<(LaneId, Gate)>,
+) -> Result<(), StoreError> {
+    for (lane, gate) in gates {
+        sqlx::query(
+            "INSERT INTO gates (lane, state) VALUES (?1, ?2) ON CONFLICT (lane) DO UPDATE SET state = ?2",
+        )
+        .bind(to_json(&lane)?)
+        .bind(to_json(&gate)?)
+        .execute(&mut *connection)
+        .await
+        .or_failed("store the limits of a forge")?;
+    }
     Ok(())
 }

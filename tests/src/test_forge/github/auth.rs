@@ -1,9 +1,9 @@
 //! Who asks: tokens of people, a GitHub App with its key, and the tokens of its installation.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use aws_lc_rs::encoding::Pkcs8V1Der;
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use aws_lc_rs::rsa::{KeyPair, KeySize};
@@ -75,14 +75,6 @@ pub struct App {
 }
 
 impl App {
-    /// An App that all forges of this process have: a key takes a moment to make.
-    pub(super) fn shared() -> Result<Self> {
-        static SHARED: OnceLock<Result<App, String>> = OnceLock::new();
-        let make = || Self::generate(314_159, "nabu", 2_718_281);
-        let shared = SHARED.get_or_init(|| make().map_err(|error| format!("{error:#}")));
-        shared.clone().map_err(|error| anyhow!("{error}"))
-    }
-
     /// An App with a new key.
     pub fn generate(id: u64, slug: &str, installation_id: u64) -> Result<Self> {
         let key = KeyPair::generate(KeySize::Rsa2048)?;

@@ -62,25 +62,15 @@ pub(super) fn reply(limit: Limit, resource: &str) -> Reply {
             });
             used_up(Reply::json(status, &body), reset, resource)
         }
-        // yanyongyu/githubkit#271 has the newer type, octokit/plugin-throttling.js#636 the headers that do not tell.
-        Limit::PrimaryInGraphql {
-            error_type,
-            in_headers,
-            reset,
-        } => {
+        Limit::PrimaryInGraphql { reset } => {
             let body = json!({
                 "errors": [{
-                    "type": error_type,
+                    "type": "RATE_LIMITED",
                     "code": "graphql_rate_limit",
                     "message": "API rate limit already exceeded for user ID 1001.",
                 }],
             });
-            let reply = Reply::json(200, &body);
-            if in_headers {
-                used_up(reply, reset, resource)
-            } else {
-                reply
-            }
+            used_up(Reply::json(200, &body), reset, resource)
         }
         Limit::Secondary {
             status,

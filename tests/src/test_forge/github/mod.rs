@@ -6,8 +6,7 @@
 //! independence of mutations, the texts and types of errors. Known to nobody but GitHub, and done here in the most
 //! plausible way: the text for a branch that is not there in `createCommitOnBranch`. Of the mode of a file that may be
 //! run there is one report (babarot/gh-infra#167) that `createCommitOnBranch` makes every file a plain one, and none of
-//! what happens to a file that was there: [`TestGithub::set_keeps_modes`] has both. What
-//! `viewerPermission` says to an App is not known either: here it says what the App may do. Commits are not signed.
+//! what happens to a file that was there: [`TestGithub::set_keeps_modes`] has both. Commits are not signed.
 
 mod auth;
 mod error;
@@ -89,7 +88,8 @@ impl TestGithub {
             options.port
         };
         let url = format!("http://127.0.0.1:{port}");
-        let app = tokio::task::spawn_blocking(App::shared).await??;
+        let app =
+            tokio::task::spawn_blocking(|| App::generate(314_159, "nabu", 2_718_281)).await??;
         let credentials = Credentials::new(app);
         let (token, person_token) = (credentials.add_user(BOT)?, credentials.add_user(PERSON)?);
         let state = accounts(&credentials.app);

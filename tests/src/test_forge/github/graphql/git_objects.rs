@@ -111,6 +111,10 @@ pub(super) fn commit(
                 .collect();
             connection("CommitConnection", nodes, arguments)
         }
+        "file" => {
+            let entry = git.entry(oid, arguments.required("path")?)?;
+            Item::optional(entry.map(|entry| Node::TreeEntry(id, entry)))
+        }
         "history" => {
             let commits = git.history(oid, None)?.into_iter();
             let nodes = commits

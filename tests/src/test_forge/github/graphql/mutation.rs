@@ -170,7 +170,7 @@ fn create_pull(context: &Context, input: &Arguments) -> ApiResult<Item> {
             ];
             Ok(Item::Failed(
                 error,
-                Some(Node::Record("CreatePullRequestPayload", fields)),
+                Node::Record("CreatePullRequestPayload", fields),
             ))
         }
         Err(error) => Err(error),

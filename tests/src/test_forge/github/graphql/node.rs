@@ -54,8 +54,8 @@ pub(super) enum Item {
     Object(Node),
     /// A list.
     List(Vec<Item>),
-    /// An error beside an object or beside nothing, as `createPullRequest` and `nodes` give it.
-    Failed(ApiError, Option<Node>),
+    /// An error beside an object, as `createPullRequest` gives it.
+    Failed(ApiError, Node),
 }
 
 impl Item {
@@ -242,7 +242,7 @@ impl Object {
             Item::Failed(error, node) => {
                 let mut beside = crate::test_forge::github::server::lock(&self.beside);
                 beside.push((place.clone(), error));
-                ResolvedValue::nullable_object(node.map(|node| self.with(node)))
+                ResolvedValue::object(self.with(node))
             }
         }
     }

@@ -29,11 +29,10 @@ pub(super) fn field(
         "node" => Item::Object(node(&state, &context.caller, arguments.required("id")?)?),
         "nodes" => {
             let ids = arguments.texts("ids").unwrap_or_default();
-            let found = |id: &String| match node(&state, &context.caller, id) {
-                Ok(node) => Item::Object(node),
-                Err(error) => Item::Failed(error, None),
-            };
-            Item::List(ids.iter().map(found).collect())
+            let nodes = ids
+                .iter()
+                .map(|id| node(&state, &context.caller, id).map(Item::Object));
+            Item::List(nodes.collect::<ApiResult<_>>()?)
         }
         "user" => account(&state, arguments.required("login")?, AccountKind::User)?,
         "organization" => account(

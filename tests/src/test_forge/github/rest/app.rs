@@ -51,46 +51,17 @@ pub(super) fn route(context: &Context, request: &Request, path: &[&str]) -> Answ
         }
         ("POST", ["installations", id, "access_tokens"]) => {
             of_installation(id)?;
-            let granted = narrowed(context, request)?;
             let long = context.server.long_tokens.load(Ordering::Relaxed);
             let token = context.server.credentials.mint(long)?;
             created(json!({
                 "token": token.token,
                 "expires_at": token.expires_at.to_string(),
-                "permissions": granted,
+                "permissions": permissions(),
                 "repository_selection": "all",
             }))
         }
         _ => Ok(None),
     }
-}
-
-/// The permissions of a new token: those that were asked for, if the App has them. That a token is for some of the
-/// repositories only is checked here and forgotten: it opens all of them.
-fn narrowed(context: &Context, request: &Request) -> ApiResult<Value> {
-    let state = context.state();
-    let bot = context.server.credentials.app.bot();
-    for name in request.texts("repositories") {
-        let found = state.repository(ORGANISATION, &name, false);
-        if found.is_none_or(|repository| !repository.permissions.contains_key(&bot)) {
-            return Err(ApiError::unprocessable(
-                "There is at least one repository that does not exist or is not accessible to the parent installation.",
-            ));
-        }
-    }
-    let Some(asked) = request.body["permissions"].as_object() else {
-        return Ok(permissions());
-    };
-    let all = permissions();
-    let granted = |(name, level): (&String, &Value)| {
-        all[name] == *level || (all[name] == "write" && level == "read")
-    };
-    if !asked.iter().all(granted) {
-        return Err(ApiError::unprocessable(
-            "The permissions requested are not granted to this installation.",
-        ));
-    }
-    Ok(asked.clone().into())
 }
 
 /// The installation that a repository has.

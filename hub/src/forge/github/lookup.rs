@@ -1,0 +1,346 @@
+//! One GraphQL question that tells all that is to be known of a change: the repository, the base, our branch, the pull
+//! requests of that branch in every state, the files to be changed, the people and labels that are wanted.
+//!
+//! Several questions make one document; each has its own aliases and variables.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::change::Intent;
+
+/// Pull requests of one branch name that are looked at. More can only come from forks.
+pub(super) const PULLS_LOOKED_AT: usize = 50;
+
+/// What one change asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    owner: String,
+    name: String,
+    branch: String,
+    base: Option<String>,
+    paths: Vec<String>,
+    labels: Vec<String>,
+    users: Vec<String>,
+    teams: Vec<String>,
+}
+
+impl Question {
+    pub(super) fn new(owner: &str, name: &str, intent: &Intent) -> Self {
+        let options = &intent.options;
+        let mut users: Vec<String> = [&intent.reviewers[..], &options.assignees[..]].concat();
+        users.sort();
+        users.dedup();
+        Self {
+            owner: owner.to_owned(),
+            name: name.to_owned(),
+            branch: intent.branch.clone(),
+            base: intent.base_branch.clone(),
+            paths: intent.files.iter().map(|file| file.path.clone()).collect(),
+            labels: intent.labels.clone(),
+            users,
+            teams: options.team_reviewers.clone(),
+        }
+    }
+
+    /// How much of a document it takes up.
+    pub(super) fn weight(&self) -> usize {
+        10 + 2 * self.paths.len() + self.labels.len() + self.users.len() + self.teams.len()
+    }
+}
+
+/// What is there.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    /// The repository, unless it does not exist for us.
+    pub(super) repository: Option<Repository>,
+    /// Who we are, where GitHub says it.
+    pub(super) viewer: Option<String>,
+    /// Ids of the users that exist, by name.
+    pub(super) users: BTreeMap<String, String>,
+    /// Ids of the teams that exist and can be seen, by name.
+    pub(super) teams: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Repository {
+    pub(super) id: String,
+    pub(super) name_with_owner: String,
+    pub(super) is_archived: bool,
+    pub(super) is_disabled: bool,
+    pub(super) is_empty: bool,
+    /// The base branch.
+    pub(super) base: Option<Branch>,
+    /// Our branch.
+    pub(super) branch: Option<Branch>,
+    pulls: Pulls,
+    /// Labels by alias.
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+    /// Ids of the labels that exist, by name.
+    #[serde(skip)]
+    pub(super) labels: BTreeMap<String, String>,
+}
+
+impl Repository {
+    /// The pull requests of our branch name, forks' among them, the newest first.
+    pub(super) fn pulls(&self) -> &[Pull] {
+        &self.pulls.nodes
+    }
+
+    /// Whether there are more than were looked at.
+    pub(super) fn has_more_pulls(&self) -> bool {
+        self.pulls.total_count > self.pulls.nodes.len()
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Pulls {
+    total_count: usize,
+    nodes: Vec<Pull>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Branch {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) target: Commit,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Commit {
+    pub(super) oid: String,
+    #[serde(default)]
+    pub(super) message: String,
+    #[serde(default)]
+    tree: Option<Oid>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Oid {
+    oid: String,
+}
+
+impl Commit {
+    pub(super) fn tree(&self) -> Option<&str> {
+        self.tree.as_ref().map(|tree| tree.oid.as_str())
+    }
+
+    /// What is at the n-th path of the question.
+    pub(super) fn file(&self, number: usize) -> Option<Entry> {
+        let value = self.rest.get(&format!("f{number}"))?;
+        serde_json::from_value(value.clone()).ok()
+    }
+}
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct Entry {
+    /// As git has it, for example 33188 (octal 100644).
+    pub(super) mode: u32,
+    /// `blob`, `tree` or `commit`.
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) oid: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Pull {
+    pub(super) id: String,
+    pub(super) number: u64,
+    pub(super) url: String,
+    /// `OPEN`, `CLOSED` or `MERGED`.
+    pub(super) state: String,
+    #[serde(default)]
+    pub(super) body: String,
+    #[serde(default)]
+    pub(super) is_cross_repository: bool,
+    pub(super) head_ref_oid: String,
+    #[serde(default)]
+    labels: Option<Nodes<Named>>,
+    #[serde(default)]
+    commits: Option<Nodes<PullCommit>>,
+}
+
+impl Pull {
+    /// The message of the commit at its head.
+    pub(super) fn head_message(&self) -> &str {
+        let commits = self.commits.as_ref().map(|commits| &commits.nodes[..]);
+        commits
+            .and_then(<[_]>::last)
+            .map_or("", |node| &node.commit.message)
+    }
+
+    pub(super) fn has_label(&self, name: &str) -> bool {
+        let labels = self.labels.iter().flat_map(|labels| &labels.nodes);
+        labels
+            .into_iter()
+            .any(|label| label.name.eq_ignore_ascii_case(name))
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Nodes<T> {
+    nodes: Vec<T>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct PullCommit {
+    commit: CommitText,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct CommitText {
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct Id {
+    id: String,
+}
+
+const FIXED: &str = "viewer { login }";
+
+const PULL: &str = "id number url state body isCrossRepository headRefOid \
+    labels(first: 100) { nodes { name } } commits(last: 1) { nodes { commit { message } } }";
+
+/// A document under construction.
+#[derive(Debug, Default)]
+pub(super) struct Document {
+    declarations: String,
+    fields: String,
+    variables: Map<String, Value>,
+}
+
+impl Document {
+    /// One document for all questions, and its variables.
+    pub(super) fn of(questions: &[&Question]) -> (String, Value) {
+        let mut document = Self::default();
+        for (number, question) in questions.iter().enumerate() {
+            document.add(number, question);
+        }
+        let Self {
+            declarations,
+            fields,
+            variables,
+        } = document;
+        let text = format!("query Lookup({declarations}) {{ {FIXED} {fields}}}");
+        (text, Value::Object(variables))
+    }
+
+    fn add(&mut self, number: usize, question: &Question) {
+        let owner = self.variable(&format!("o{number}"), "String!", &question.owner);
+        let name = self.variable(&format!("n{number}"), "String!", &question.name);
+        let head = self.variable(&format!("h{number}"), "String!", &question.branch);
+        let qualified = format!("refs/heads/{}", question.branch);
+        let branch = self.variable(&format!("q{number}"), "String!", &qualified);
+        let base = match &question.base {
+            None => "defaultBranchRef".to_owned(),
+            Some(base) => {
+                let qualified = format!("refs/heads/{base}");
+                let base = self.variable(&format!("b{number}"), "String!", &qualified);
+                format!("ref(qualifiedName: {base})")
+            }
+        };
+        let mut files = String::new();
+        for (file, path) in question.paths.iter().enumerate() {
+            let path = self.variable(&format!("p{number}_{file}"), "String!", path);
+            let _ = write!(files, "f{file}: file(path: {path}) {{ mode type oid }} ");
+        }
+        let mut labels = String::new();
+        for (label, name) in question.labels.iter().enumerate() {
+            let name = self.variable(&format!("l{number}_{label}"), "String!", name);
+            let _ = write!(labels, "l{label}: label(name: {name}) {{ id }} ");
+        }
+        let commit = format!("oid ... on Commit {{ message tree {{ oid }} {files}}}");
+        let _ = write!(
+            self.fields,
+            "r{number}: repository(owner: {owner}, name: {name}) {{ \
+            id nameWithOwner isArchived isDisabled isEmpty {labels}\
+            base: {base} {{ id name target {{ {commit} }} }} \
+            branch: ref(qualifiedName: {branch}) {{ id name target {{ {commit} }} }} \
+            pulls: pullRequests(headRefName: {head}, first: {PULLS_LOOKED_AT}, \
+            orderBy: {{ field: CREATED_AT, direction: DESC }}) {{ totalCount nodes {{ {PULL} }} }} }} ",
+        );
+        self.add_people(number, question, &owner);
+    }
+
+    fn add_people(&mut self, number: usize, question: &Question, owner: &str) {
+        for (user, login) in question.users.iter().enumerate() {
+            let login = self.variable(&format!("u{number}_{user}"), "String!", login);
+            let _ = write!(
+                self.fields,
+                "u{number}_{user}: user(login: {login}) {{ id }} "
+            );
+        }
+        if question.teams.is_empty() {
+            return;
+        }
+        let _ = write!(self.fields, "g{number}: organization(login: {owner}) {{ ");
+        for (team, slug) in question.teams.iter().enumerate() {
+            let slug = self.variable(&format!("t{number}_{team}"), "String!", slug);
+            let _ = write!(self.fields, "t{team}: team(slug: {slug}) {{ id }} ");
+        }
+        self.fields.push_str("} ");
+    }
+
+    /// Declares a variable; gives back how the document names it.
+    fn variable(&mut self, name: &str, kind: &str, value: &str) -> String {
+        let _ = write!(self.declarations, "${name}: {kind} ");
+        self.variables.insert(name.to_owned(), value.into());
+        format!("${name}")
+    }
+}
+
+/// What the answer says to the n-th question. An error if it is not of the shape that was asked for.
+pub(super) fn found(
+    data: &Map<String, Value>,
+    number: usize,
+    question: &Question,
+) -> Result<Found, serde_json::Error> {
+    let mut repository: Option<Repository> = match data.get(&format!("r{number}")) {
+        None | Some(Value::Null) => None,
+        Some(value) => Some(serde_json::from_value(value.clone())?),
+    };
+    if let Some(repository) = &mut repository {
+        let ids = |label: usize| id(repository.rest.get(&format!("l{label}")));
+        repository.labels = by_name(&question.labels, ids);
+    }
+    let viewer = data
+        .get("viewer")
+        .and_then(|viewer| viewer.get("login"))
+        .and_then(Value::as_str);
+    let users = |user: usize| id(data.get(&format!("u{number}_{user}")));
+    let organisation = data.get(&format!("g{number}"));
+    let teams = |team: usize| id(organisation?.get(format!("t{team}")));
+    Ok(Found {
+        repository,
+        viewer: viewer.map(str::to_owned),
+        users: by_name(&question.users, users),
+        teams: by_name(&question.teams, teams),
+    })
+}
+
+fn id(value: Option<&Value>) -> Option<String> {
+    let Id { id } = serde_json::from_value(value?.clone()).ok()?;
+    Some(id)
+}
+
+fn by_name(names: &[String], id: impl Fn(usize) -> Option<String>) -> BTreeMap<String, String> {
+    let found = names.iter().enumerate();
+    found
+        .filter_map(|(number, name)| Some((name.clone(), id(number)?)))
+        .collect()
+}

@@ -1,0 +1,100 @@
+//! The whole circle with GitHub at its end: the example's route, and `kill -9` at every step.
+
+use anyhow::Result;
+use nabu_tests::objects::{forge_config, token_secret};
+use nabu_tests::test_forge::faults::{Effect, Fault};
+use nabu_tests::test_forge::github::{TestGithub, TestRepository};
+use serde_json::Value;
+
+use crate::bed::{Bed, LIMIT, eu, small_change};
+
+struct Stage {
+    bed: Bed,
+    github: TestGithub,
+    repository: TestRepository,
+}
+
+impl Stage {
+    async fn start() -> Result<Self> {
+        let github = TestGithub::start().await?;
+        let name = "ninsun-labs/gitops";
+        let repository = github.create_repository(name).await?;
+        let route = forge_config("github-token", github.url(), name) + "      labels: [security]\n";
+        let secret = token_secret("bot", github.token());
+        let documents = [("config.yaml", route), ("secret.yaml", secret)];
+        Ok(Self {
+            bed: Bed::start(&documents).await?,
+            github,
+            repository,
+        })
+    }
+
+    /// Fails unless the status shows the only pull request, which is whole.
+    fn assert_the_one_pull_request(&self, status: &Value) -> Result<()> {
+        assert_eq!(status["phase"], "Succeeded", "{status:#}");
+        let pulls = self.repository.pulls()?;
+        assert_eq!(pulls.len(), 1, "{pulls:?}");
+        let url = status["providerRef"].as_str().unwrap_or_default();
+        assert!(
+            url.ends_with(&format!("/pull/{}", pulls[0].number)),
+            "{url}"
+        );
+        assert_eq!(pulls[0].labels, ["security"]);
+        let file = self
+            .repository
+            .read(&pulls[0].head, "rbac/evil-binding.yaml")?;
+        assert_eq!(file.as_deref(), Some(&b"revoked: true\n"[..]));
+        assert_eq!(self.github.violations(), Vec::<String>::new());
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_response_becomes_a_pull_request_on_github() -> Result<()> {
+    let stage = Stage::start().await?;
+    let (name, _) = stage.bed.ask(eu().await, small_change()).await?;
+    let status = eu().await.finished(&name, LIMIT).await?;
+    stage.assert_the_one_pull_request(&status)?;
+    let answer = stage.bed.explain("prod-eu", &name)?;
+    assert_eq!(answer["attemptLog"][0]["forgeRequests"], 3, "{answer:#}");
+    Ok(())
+}
+
+/// Kills the hub while the answer to a request is outstanding, with what else happens to that request.
+async fn kill_at(number: u32, effects: &[Effect]) -> Result<()> {
+    let mut stage = Stage::start().await?;
+    for effect in effects {
+        stage.github.fault(Fault::new(effect.clone()).at(number));
+    }
+    let (name, _) = stage.bed.ask(eu().await, small_change()).await?;
+    stage.github.faults().reached().await;
+    stage.bed.hub.kill()?;
+    stage.github.faults().release();
+    stage.bed.hub.start_again().await?;
+    let status = eu().await.finished(&name, LIMIT).await?;
+    stage.assert_the_one_pull_request(&status)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hub_dies_around_the_lookup() -> Result<()> {
+    kill_at(1, &[Effect::HoldBefore]).await?;
+    kill_at(1, &[Effect::HoldAfter]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hub_dies_before_and_after_the_document_that_writes() -> Result<()> {
+    kill_at(2, &[Effect::HoldBefore]).await?;
+    kill_at(2, &[Effect::HoldAfter]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hub_dies_inside_the_document_that_writes() -> Result<()> {
+    kill_at(2, &[Effect::OnlyFirst(1), Effect::HoldAfter]).await?;
+    kill_at(2, &[Effect::OnlyFirst(2), Effect::HoldAfter]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hub_dies_around_the_document_for_labels() -> Result<()> {
+    kill_at(3, &[Effect::HoldBefore]).await?;
+    kill_at(3, &[Effect::HoldAfter]).await
+}

@@ -1,0 +1,163 @@
+//! Failures on the way: what they mean, and that the next attempt finds whatever was done.
+
+use nabu_hub::forge::{ForgeError, Made};
+use nabu_hub::response::ErrorType;
+use nabu_tests::test_forge::faults::{Effect, Fault, Reply};
+use nabu_tests::test_forge::github::{Protection, Rule};
+use serde_json::json;
+
+use crate::bed::{BINDINGS, Bed, REVOKE};
+
+/// After any failure of any request, the next attempt ends with one pull request.
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_fails_the_next_attempt_ends_with_one_pull_request() {
+    for number in 1..=3 {
+        for effect in [
+            Effect::CutBefore,
+            Effect::CutAfter,
+            Effect::Truncate(20),
+            Effect::AnswerAfter(Reply::html(200)),
+            Effect::AnswerAfter(Reply::html(500)),
+            Effect::AnswerAfter(Reply::html(502)),
+            Effect::OnlyFirst(1),
+            Effect::OnlyFirst(2),
+        ] {
+            let mut bed = Bed::new().await;
+            let mut intent = bed.intent("u-1", &REVOKE);
+            intent.labels = vec!["security".to_owned()];
+            bed.github.fault(Fault::new(effect.clone()).at(number));
+            let (first, _) = bed.make(&intent).await;
+            if let Err(error) = &first {
+                let passes = match error {
+                    ForgeError::Failed(error) => error.kind == ErrorType::Transient,
+                    _ => true,
+                };
+                assert!(passes, "{effect:?} at {number}: {error}");
+            }
+            bed.github.faults().clear();
+            bed.forget();
+            bed.pull(&intent).await;
+            let pulls = bed.repository.pulls().unwrap();
+            assert_eq!(pulls.len(), 1, "{effect:?} at {number}");
+            assert_eq!(pulls[0].labels, ["security"], "{effect:?} at {number}");
+            let file = bed.file(&intent.branch, BINDINGS);
+            assert_eq!(file.as_deref(), Some("bindings: []\n"));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_that_lag_behind_make_no_second_pull_request() {
+    let mut bed = Bed::new().await;
+    let intent = bed.intent("u-1", &REVOKE);
+    bed.github.freeze();
+    bed.pull(&intent).await;
+    bed.forget();
+    bed.github
+        .fault(Fault::new(Effect::Frozen).times(2).operation("repository"));
+    let (pull, _) = bed.pull(&intent).await;
+    assert!(pull.adopted);
+    bed.github.faults().clear();
+    bed.github
+        .fault(Fault::new(Effect::Frozen).always().operation("repository"));
+    bed.forget();
+    let error = bed.failure(&intent).await;
+    assert_eq!(error.kind, ErrorType::Transient, "{}", error.detail);
+    let pulls = bed.repository.pulls().unwrap();
+    assert_eq!(pulls.len(), 1, "{pulls:?}");
+    assert_eq!(pulls[0].state, "open");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_say_what_to_do() {
+    let bed = Bed::new().await;
+    let intent = bed.intent("u-1", &REVOKE);
+    let expect = async |intent, kind, reason: &str| {
+        let error = bed.failure(intent).await;
+        assert_eq!(
+            (error.kind, error.reason.as_str()),
+            (kind, reason),
+            "{}",
+            error.detail
+        );
+    };
+    let mut elsewhere = intent.clone();
+    elsewhere.target.repository = "ninsun-labs/nowhere".to_owned();
+    expect(&elsewhere, ErrorType::Permanent, "RepositoryNotFound").await;
+
+    let mut baseless = intent.clone();
+    baseless.base_branch = Some("release".to_owned());
+    expect(&baseless, ErrorType::Permanent, "BaseBranchNotFound").await;
+
+    let folder = bed.intent("u-2", &[("clusters/prod-eu", Some("x"))]);
+    expect(&folder, ErrorType::Permanent, "NotAFile").await;
+
+    bed.github
+        .empty_repository("ninsun-labs/empty")
+        .await
+        .unwrap();
+    let mut empty = intent.clone();
+    empty.target.repository = "ninsun-labs/empty".to_owned();
+    expect(&empty, ErrorType::Permanent, "RepositoryEmpty").await;
+
+    bed.repository
+        .protect(Rule {
+            branches: "nabu/*".to_owned(),
+            protection: Protection::Ruleset,
+            message: "Cannot create ref due to creations being restricted.".to_owned(),
+        })
+        .unwrap();
+    expect(&intent, ErrorType::Permanent, "RulesetForbids").await;
+    assert_eq!(bed.repository.branches().unwrap(), ["main"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_may_only_read_is_told_so() {
+    let bed = Bed::new().await;
+    bed.repository
+        .set_permission(nabu_tests::test_forge::github::BOT, Some("read"))
+        .unwrap();
+    let error = bed.failure(&bed.intent("u-1", &REVOKE)).await;
+    assert_eq!(
+        (error.kind, error.reason.as_str()),
+        (ErrorType::Unauthorized, "PermissionDenied"),
+        "{}",
+        error.detail
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archived_repository_parks_and_goes_on_by_itself() {
+    let bed = Bed::new().await;
+    let intent = bed.intent("u-1", &REVOKE);
+    bed.repository.archive(true).unwrap();
+    let (made, requests) = bed.make(&intent).await;
+    let Err(ForgeError::Parked(error)) = made else {
+        panic!("not parked: {made:?}");
+    };
+    assert_eq!((error.reason.as_str(), requests), ("RepositoryArchived", 1));
+    bed.repository.archive(false).unwrap();
+    bed.pull(&intent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_that_fails_as_a_whole_is_transient() {
+    let bed = Bed::new().await;
+    let body = json!({ "data": null, "errors": [{ "message": "Something went wrong while executing your query." }] });
+    bed.github
+        .fault(Fault::new(Effect::Answer(Reply::json(200, &body))));
+    let error = bed.failure(&bed.intent("u-1", &REVOKE)).await;
+    assert_eq!(
+        (error.kind, error.reason.as_str()),
+        (ErrorType::Transient, "ForgeError")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renamed_repository_is_found_by_its_old_name() {
+    let bed = Bed::new().await;
+    bed.repository.rename("renamed").unwrap();
+    let (made, requests) = bed.make(&bed.intent("u-1", &REVOKE)).await;
+    assert!(matches!(made, Ok(Made::PullRequest(_))), "{made:?}");
+    assert_eq!(requests, 2);
+}
