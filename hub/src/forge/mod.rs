@@ -7,7 +7,7 @@
 mod access;
 pub mod forgejo;
 mod github;
-mod gitlab;
+pub mod gitlab;
 pub mod http;
 pub mod metrics;
 pub mod noop;

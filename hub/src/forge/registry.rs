@@ -86,7 +86,6 @@ impl Inner {
             ProviderKind::GitlabToken => self.gitlab(target),
         }
     }
-
     fn github(&self, target: &ForgeTarget) -> Result<Arc<dyn Forge>, ForgeError> {
         let mut accounts = self
             .github_accounts
@@ -115,12 +114,14 @@ impl Inner {
     }
 
     fn forgejo(&self, target: &ForgeTarget) -> Result<Arc<dyn Forge>, ForgeError> {
-        let invalid = |detail: String| permanent("InvalidRoute", detail);
         let Some(base_url) = target.base_url.as_deref() else {
-            return Err(invalid(format!(
-                "the route to {} has no provider.baseURL; forgejo-token needs the address of the forge",
-                target.repository
-            )));
+            return Err(permanent(
+                "InvalidRoute",
+                format!(
+                    "the route to {} has no provider.baseURL; forgejo-token needs the address of the forge",
+                    target.repository
+                ),
+            ));
         };
         let (http, credential) = self.way(target, base_url)?;
         let forge = Forgejo::new(
@@ -146,7 +147,7 @@ impl Inner {
         Ok(Arc::new(forge))
     }
 
-    /// The way to one repository, and the name of the credential for it.
+    /// The way to a repository, and the name of the credential for it.
     fn way(
         &self,
         target: &ForgeTarget,
@@ -228,32 +229,6 @@ mod tests {
     }
 
     #[test]
-    fn a_gitlab_route_needs_a_secret_and_a_project_in_a_group_and_no_address() {
-        let forges = forges();
-        let mut target = target(ProviderKind::GitlabToken);
-        assert_eq!(reason(forges.get(&target)), "InvalidRoute");
-        target.credential = Some(CredentialRef {
-            namespace: "n".to_owned(),
-            name: "s".to_owned(),
-        });
-        for (repository, expected) in [
-            ("group/name", "a forge"),
-            ("group/sub/group/name", "a forge"),
-            ("name", "InvalidRoute"),
-            ("group/../name", "InvalidRoute"),
-            ("group//name", "InvalidRoute"),
-        ] {
-            target.repository = repository.to_owned();
-            assert_eq!(reason(forges.get(&target)), expected, "{repository}");
-        }
-        target.repository = "group/name".to_owned();
-        target.base_url = Some("https://git.example.org/gitlab".to_owned());
-        assert_eq!(reason(forges.get(&target)), "a forge");
-        target.base_url = Some("git.example.org".to_owned());
-        assert_eq!(reason(forges.get(&target)), "InvalidRoute");
-    }
-
-    #[test]
     fn a_github_route_needs_a_secret_and_a_repository() {
         for kind in [ProviderKind::GithubApp, ProviderKind::GithubToken] {
             let mut target = target(kind);
@@ -282,6 +257,32 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_gitlab_route_needs_a_secret_and_a_project_in_a_group_and_no_address() {
+        let forges = forges();
+        let mut target = target(ProviderKind::GitlabToken);
+        assert_eq!(reason(forges.get(&target)), "InvalidRoute");
+        target.credential = Some(CredentialRef {
+            namespace: "n".to_owned(),
+            name: "s".to_owned(),
+        });
+        for (repository, expected) in [
+            ("group/name", "a forge"),
+            ("group/sub/group/name", "a forge"),
+            ("name", "InvalidRoute"),
+            ("group/../name", "InvalidRoute"),
+            ("group//name", "InvalidRoute"),
+        ] {
+            target.repository = repository.to_owned();
+            assert_eq!(reason(forges.get(&target)), expected, "{repository}");
+        }
+        target.repository = "group/name".to_owned();
+        target.base_url = Some("https://git.example.org/gitlab".to_owned());
+        assert_eq!(reason(forges.get(&target)), "a forge");
+        target.base_url = Some("git.example.org".to_owned());
+        assert_eq!(reason(forges.get(&target)), "InvalidRoute");
     }
 
     #[test]

@@ -125,24 +125,26 @@ pub fn compile(namespace: &str, name: &str, object: &Value) -> Result<Compiled, 
 
 /// What a route wants and its forge does not do.
 fn not_served(route: &Route) -> Option<Problem> {
-    let problem = |path: String, message: String| Some(Problem { path, message });
+    let problem = |path: String, message: &str| Some(Problem::new(path, message));
     match route.target.kind {
         ProviderKind::ForgejoToken => {
             route.options.auto_merge?;
             let message = "autoMerge is not served on Forgejo and Gitea; people merge";
-            problem(format!("route {}", route.id), message.to_owned())
+            problem(format!("route {}", route.id), message)
         }
-        ProviderKind::Noop => None,
         ProviderKind::GithubApp | ProviderKind::GithubToken => {
             route.author.as_ref()?;
             let message = "is not used on GitHub, whose commits are made and signed in the name of the App or of the token's owner";
-            problem("spec.bot".to_owned(), message.to_owned())
+            problem("spec.bot".to_owned(), message)
         }
         ProviderKind::GitlabToken => {
-            let message = "teamReviewers is not served on GitLab, which has approval rules and code owners for that";
-            let has_teams = !route.options.team_reviewers.is_empty();
-            has_teams.then(|| Problem::new(format!("route {}", route.id), message))
+            if route.options.team_reviewers.is_empty() {
+                return None;
+            }
+            let message = "teamReviewers are not served on GitLab, which asks people only; name them in reviewers";
+            problem(format!("route {}", route.id), message)
         }
+        ProviderKind::Noop => None,
     }
 }
 

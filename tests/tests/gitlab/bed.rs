@@ -61,13 +61,6 @@ impl Bed {
         (observed, job.requests.load(Ordering::Relaxed))
     }
 
-    pub(crate) async fn remove_branch(&self, intent: &Intent, number: u64) {
-        let key = key("u-1");
-        let job = Job::new(&key, intent);
-        let forge = self.forge(intent);
-        forge.remove_branch(&job, number).await.unwrap();
-    }
-
     fn forge(&self, intent: &Intent) -> std::sync::Arc<dyn Forge> {
         self.hub.forges.get(&intent.target).unwrap()
     }

@@ -2,7 +2,7 @@
 
 use nabu_hub::forge::PullRequestState;
 
-use crate::bed::{Bed, DENY};
+use crate::bed::Bed;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ends_are_seen_with_their_commit_and_time_in_one_request() {
@@ -42,9 +42,9 @@ async fn ends_are_seen_with_their_commit_and_time_in_one_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_are_asked_for_twenty_at_a_time() {
+async fn many_are_asked_for_fifty_at_a_time() {
     let bed = Bed::new().await;
-    let numbers: Vec<u64> = (1..=45).collect();
+    let numbers: Vec<u64> = (1..=120).collect();
     assert_eq!(bed.observe(&numbers).await, (Vec::new(), 3));
 }
 
@@ -55,27 +55,4 @@ async fn a_project_that_cannot_be_seen_any_more_says_nothing() {
         .set_role(nabu_tests::test_forge::gitlab::BOT, None)
         .unwrap();
     assert_eq!(bed.observe(&[1]).await, (Vec::new(), 1));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_branch_of_a_merged_one_goes_unless_somebody_has_put_something_on_it() {
-    let bed = Bed::new().await;
-    let first = bed.intent("u-1", &DENY);
-    bed.pull(&first).await;
-    bed.remove_branch(&first, 1).await;
-    assert_eq!(bed.project.branches().unwrap().len(), 2, "it is not merged");
-    bed.project.merge(1).unwrap();
-    bed.remove_branch(&first, 1).await;
-    assert_eq!(bed.project.branches().unwrap(), ["main"]);
-    bed.remove_branch(&first, 1).await;
-
-    let second = bed.intent("u-2", &[("other.yaml", Some("x\n"))]);
-    bed.pull(&second).await;
-    bed.project.merge(2).unwrap();
-    let branch = &second.branch;
-    bed.project
-        .add_file_as_person(branch, branch, "mine.txt", "mine\n")
-        .unwrap();
-    bed.remove_branch(&second, 2).await;
-    assert_eq!(bed.project.branches().unwrap().len(), 2);
 }

@@ -30,10 +30,8 @@ impl Forgejo {
         let branch = &api.job.intent.branch;
         // One that was pushed to `refs/for/…` claims a branch name without having the branch.
         let from_here = pull.head.repo_id == pull.base.repo_id && pull.head.label == *branch;
-        if from_here
-            && (has_marker(pull.body.as_deref().unwrap_or_default(), api.job.key)
-                || self.has_our_commit(api, &pull).await?)
-        {
+        let body = pull.body.as_deref().unwrap_or_default();
+        if from_here && (has_marker(body, api.job.key) || self.has_our_commit(api, &pull).await?) {
             return Ok(self.pull_request(&pull, None, true));
         }
         let address = self.address(&pull);

@@ -86,8 +86,11 @@ impl Gitlab {
 
     async fn adopted(&self, api: &Api<'_>, request: wire::MergeRequest) -> PullRequest {
         let mut pull = self.pull_request(&request, None, true);
-        if !request.merge_when_pipeline_succeeds {
-            self.merge_when_allowed(api, &request, &mut pull).await;
+        if pull.state == PullRequestState::Open && !request.merge_when_pipeline_succeeds {
+            let merging = self.merge_when_allowed(api, &request, pull.commit.as_deref());
+            let (state, refusal) = merging.await;
+            pull.state = state;
+            pull.notes.extend(refusal);
         }
         pull
     }

@@ -105,18 +105,17 @@ impl Api<'_> {
             .found()
     }
 
-    /// Those of these numbers that are there; nothing if there is no project for us.
+    /// Merge requests by their numbers, at most [`PAGE`]; those that are gone are left out.
     pub(super) async fn merge_requests_by_number(
         &self,
         numbers: &[u64],
-    ) -> Result<Option<Vec<wire::MergeRequest>>, ForgeError> {
+    ) -> Result<Vec<wire::MergeRequest>, ForgeError> {
         let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
-        let size = PAGE.to_string();
-        let mut query = vec![("state", "all"), ("per_page", &*size)];
-        query.extend(numbers.iter().map(|number| ("iids[]", &**number)));
-        self.get(Operation::Observe, &["merge_requests"], &query)
-            .await?
-            .found()
+        let page = PAGE.to_string();
+        let mut query = vec![("state", "all"), ("per_page", page.as_str())];
+        query.extend(numbers.iter().map(|number| ("iids[]", number.as_str())));
+        let reply = self.get(Operation::Observe, &["merge_requests"], &query);
+        Ok(reply.await?.found()?.unwrap_or_default())
     }
 
     /// A merge request by its number.
@@ -262,17 +261,12 @@ impl Api<'_> {
             .await
     }
 
-    /// Asks GitLab to merge, at once or (`wait`) as soon as its rules allow it, if the head of the branch is still this
+    /// Asks GitLab to merge as soon as its rules allow it, if the head of the branch is still this
     /// commit. The second name of the wish to wait is that of GitLab before 17.11.
-    pub(super) async fn merge(
-        &self,
-        iid: u64,
-        sha: Option<&str>,
-        wait: bool,
-    ) -> Result<Reply, ForgeError> {
+    pub(super) async fn merge(&self, iid: u64, sha: Option<&str>) -> Result<Reply, ForgeError> {
         let options = &self.job.intent.options;
         let mut body = json!({
-            "auto_merge": wait, "merge_when_pipeline_succeeds": wait,
+            "auto_merge": true, "merge_when_pipeline_succeeds": true,
             "should_remove_source_branch": options.delete_branch_after_merge,
             "squash": options.auto_merge == Some(MergeMethod::Squash),
         });

@@ -1,14 +1,16 @@
-//! What became of merge requests: up to twenty in one request.
+//! What became of merge requests: up to fifty in one request. Branches are removed by GitLab itself: a merge request is
+//! opened with that wish.
 
 use super::super::{ForgeError, Job, ObservedPull, PullRequestState};
 use super::adopt::state;
 use super::{Gitlab, wire};
 
-/// Merge requests in one request. Each comes with its description, and long answers are not read.
-const MOST_AT_ONCE: usize = 20;
+/// Merge requests in one request. Each comes with its description of up to 60,000 characters, and an answer of more than
+/// 4 MiB is not read.
+const MOST_AT_ONCE: usize = 50;
 
 impl Gitlab {
-    pub(super) async fn observe_merge_requests(
+    pub(super) async fn observe_requests(
         &self,
         job: &Job<'_>,
         numbers: &[u64],
@@ -16,41 +18,16 @@ impl Gitlab {
         let api = self.api(job)?;
         let mut observed = Vec::with_capacity(numbers.len());
         for numbers in numbers.chunks(MOST_AT_ONCE) {
-            let found = api.merge_requests_by_number(numbers).await?;
-            // Nothing at all if we may not see the project any more.
-            observed.extend(found.unwrap_or_default().iter().map(observed_pull));
+            let requests = api.merge_requests_by_number(numbers).await?;
+            observed.extend(requests.iter().map(observed_pull));
         }
         Ok(observed)
-    }
-
-    /// GitLab removes the branch by itself where it was asked to; this is for when it has not.
-    pub(super) async fn remove_merged_branch(
-        &self,
-        job: &Job<'_>,
-        number: u64,
-    ) -> Result<(), ForgeError> {
-        let api = self.api(job)?;
-        let branch = &job.intent.branch;
-        let request = api.merge_request(number).await?;
-        let Some(head) = request
-            .filter(|request| state(request) == PullRequestState::Merged)
-            .and_then(|request| request.sha)
-        else {
-            return Ok(());
-        };
-        if api.branch(branch).await?.is_some_and(|tip| tip.id == head) {
-            let reply = api.delete_branch(branch).await?;
-            if !reply.status.is_success() && reply.status.as_u16() != 404 {
-                return Err(reply.error());
-            }
-        }
-        Ok(())
     }
 }
 
 fn observed_pull(request: &wire::MergeRequest) -> ObservedPull {
     let state = state(request);
-    // Where commits are only put on top of the base branch, there is neither a merge nor a squashed commit.
+    // Where a project only puts commits on top of the base branch, there is neither a merge nor a squashed commit.
     let commit = (request.merge_commit_sha.as_ref())
         .or(request.squash_commit_sha.as_ref())
         .or(request.sha.as_ref());

@@ -42,7 +42,7 @@ const MAX_KNOWN_FILES: usize = 4096;
 
 /// A project on a GitLab server.
 #[derive(Debug)]
-pub(super) struct Gitlab {
+pub struct Gitlab {
     http: Http,
     root: Url,
     base_url: String,
@@ -156,10 +156,11 @@ impl Forge for Gitlab {
         job: &Job<'_>,
         numbers: &[u64],
     ) -> Result<Vec<ObservedPull>, ForgeError> {
-        self.observe_merge_requests(job, numbers).await
+        self.observe_requests(job, numbers).await
     }
 
-    async fn remove_branch(&self, job: &Job<'_>, number: u64) -> Result<(), ForgeError> {
-        self.remove_merged_branch(job, number).await
+    /// GitLab does it by itself: the merge request was opened with that wish.
+    async fn remove_branch(&self, _job: &Job<'_>, _number: u64) -> Result<(), ForgeError> {
+        Ok(())
     }
 }

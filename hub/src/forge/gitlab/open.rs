@@ -45,15 +45,18 @@ impl Gitlab {
         }
         let request: wire::MergeRequest = reply.json()?;
         notes.extend(left_out(&people, &request));
-        let mut pull = self.pull_request(&request, Some(commit), false);
-        pull.notes = notes;
-        self.merge_when_allowed(api, &request, &mut pull).await;
-        if !pull.notes.is_empty() {
+        if !notes.is_empty() {
             warn!(
-                key = %api.job.key, project = self.project, notes = ?pull.notes,
-                "not everything that the route wants could be done",
+                key = %api.job.key, project = self.project, number = request.iid, ?notes,
+                "not everybody whom the route wants could be asked or assigned",
             );
         }
+        let mut pull = self.pull_request(&request, Some(commit), false);
+        let merging = self.merge_when_allowed(api, &request, pull.commit.as_deref());
+        let (state, refusal) = merging.await;
+        pull.state = state;
+        pull.notes = notes;
+        pull.notes.extend(refusal);
         Ok(pull)
     }
 
@@ -130,36 +133,39 @@ impl Gitlab {
         Ok(ids)
     }
 
-    /// Asks GitLab to merge once its rules allow it, if the route wants that; where no rule stands in the way, it merges
-    /// at once. A refusal becomes a note.
+    /// Asks GitLab to merge once its rules allow it, if the route wants that. Gives back the state afterwards and, if
+    /// GitLab refuses, why.
     pub(super) async fn merge_when_allowed(
         &self,
         api: &Api<'_>,
         request: &wire::MergeRequest,
-        pull: &mut PullRequest,
-    ) {
-        let wanted = api.job.intent.options.auto_merge.is_some();
-        if !wanted || pull.state != PullRequestState::Open {
-            return;
+        commit: Option<&str>,
+    ) -> (PullRequestState, Option<String>) {
+        let before = state(request);
+        if api.job.intent.options.auto_merge.is_none() || before != PullRequestState::Open {
+            return (before, None);
         }
-        let refusal = match self
-            .ask_to_merge(api, request.iid, pull.commit.as_deref())
-            .await
-        {
+        let why = match self.ask_to_merge(api, request.iid, commit).await {
             Ok(reply) if reply.status.is_success() => {
-                if let Ok(merged) = reply.json::<wire::MergeRequest>() {
-                    pull.state = state(&merged);
-                }
-                return;
+                let merged = reply.json::<wire::MergeRequest>();
+                return (merged.map_or(before, |request| state(&request)), None);
             }
-            Ok(reply) => format!("GitLab refuses with {}{}", reply.status, reply.said()),
-            // What GitLab says to those who may not merge.
+            Ok(reply) => format!(
+                "auto-merge: refused with {}{}; GitLab merges by itself only what waits for a pipeline or an approval",
+                reply.status,
+                reply.said()
+            ),
+            // What GitLab says to those whose role may not merge.
             Err(ForgeError::Failed(error)) if error.kind == ErrorType::Unauthorized => {
-                "the token may not merge into this branch".to_owned()
+                "auto-merge: the token may not merge into the base branch".to_owned()
             }
-            Err(error) => error.to_string(),
+            Err(error) => format!("auto-merge: {error}"),
         };
-        pull.notes.push(format!("auto-merge: {refusal}"));
+        warn!(
+            key = %api.job.key, project = self.project, number = request.iid, why,
+            "the merge request waits for people",
+        );
+        (before, Some(why))
     }
 
     async fn ask_to_merge(
@@ -170,7 +176,7 @@ impl Gitlab {
     ) -> Result<Reply, ForgeError> {
         let mut waits = MERGE_WAITS.into_iter();
         loop {
-            let reply = api.merge(iid, commit, true).await?;
+            let reply = api.merge(iid, commit).await?;
             // 405: not ready, or nothing to wait for; 406 (before GitLab 16) and 422: it cannot be merged, or GitLab does
             // not know yet.
             if !matches!(reply.status.as_u16(), 405 | 406 | 422) {
@@ -179,14 +185,12 @@ impl Gitlab {
             let request = api.merge_request(iid).await?;
             let status = request.and_then(|request| request.detailed_merge_status);
             match status.as_deref() {
-                // No rule stands in the way. Only what we have seen is merged.
-                Some("mergeable") if commit.is_some() => {
-                    return api.merge(iid, commit, false).await;
-                }
+                // There is nothing to wait for. Without any rule, nobody but people merges what a cluster asked for.
+                Some("mergeable") => return Ok(reply),
                 // GitLab before 15.6 says nothing.
                 None | Some("unchecked" | "checking" | "preparing" | "approvals_syncing") => {}
                 // What it waits for is known now; it may have become so since it was refused.
-                Some(_) => return api.merge(iid, commit, true).await,
+                Some(_) => return api.merge(iid, commit).await,
             }
             match waits.next() {
                 Some(wait) => sleep(wait).await,
