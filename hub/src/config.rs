@@ -56,6 +56,11 @@ pub struct Config {
     #[arg(long, env = "NABU_HUB_LISTEN_OPS", default_value = "0.0.0.0:8080")]
     pub listen_ops: SocketAddr,
 
+    /// Address that forges send webhooks to (plain HTTP: end TLS in front of it, for example at an ingress). Off when
+    /// not given.
+    #[arg(long, env = "NABU_HUB_LISTEN_WEBHOOKS")]
+    pub listen_webhooks: Option<SocketAddr>,
+
     /// Certificates (PEM) of the authorities that agents and administrators must be certified by.
     #[arg(long, env = "NABU_HUB_TLS_CA", default_value = "/etc/nabu/tls/ca.crt")]
     pub tls_ca: PathBuf,

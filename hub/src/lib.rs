@@ -4,7 +4,7 @@
 //! [`execute`] asks [`plan`] (pure) for the one next step of a response and makes it happen on a [`forge`]; the
 //! result goes into the [`store`], and from there through the [`gateway`] back to the agent. [`routes`] turns
 //! configuration documents into the table that `plan` consults, [`render`] makes the text of a change out of templates
-//! and hostile values, [`admin`] answers questions of administrators.
+//! and hostile values, [`admin`] answers questions of administrators, [`webhooks`] takes hints of forges.
 
 pub mod admin;
 pub mod change;
@@ -25,3 +25,4 @@ pub mod response;
 pub mod routes;
 pub mod run;
 pub mod store;
+pub mod webhooks;

@@ -37,6 +37,7 @@ use crate::routes::handle::ConfigMetrics;
 use crate::routes::watch::ConfigWatch;
 use crate::store::SharedStore;
 use crate::store::sqlite::SqliteStore;
+use crate::webhooks::{self, Receiver};
 
 /// What a frame needs beside its content on the wire.
 const FRAME_MARGIN: usize = 1024;
@@ -50,11 +51,12 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// How long a ping may be without an answer.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The three doors of a hub.
+/// The doors of a hub.
 pub struct Listeners {
     agents: TcpListener,
     admin: TcpListener,
     ops: TcpListener,
+    webhooks: Option<TcpListener>,
 }
 
 impl Listeners {
@@ -72,6 +74,10 @@ impl Listeners {
             agents: bind("--listen-agents", config.listen_agents).await?,
             admin: bind("--listen-admin", config.listen_admin).await?,
             ops: bind("--listen-ops", config.listen_ops).await?,
+            webhooks: match config.listen_webhooks {
+                Some(address) => Some(bind("--listen-webhooks", address).await?),
+                None => None,
+            },
         })
     }
 }
@@ -97,12 +103,7 @@ pub async fn serve(
     let mut registry = Registry::default();
     ops::register_process_metrics(&mut registry, "nabu_hub", env!("CARGO_PKG_VERSION"));
     let health = Health::default();
-    let tls_files = TlsFiles {
-        ca: config.tls_ca.clone(),
-        cert: config.tls_cert.clone(),
-        key: config.tls_key.clone(),
-    };
-    let tls = ServerTls::load(tls_files, config.trust_domain.clone())?;
+    let tls = ServerTls::load(tls_files(&config), config.trust_domain.clone())?;
     let store_check = health.check("store");
     let store: SharedStore = SqliteStore::open(&config.store).await?;
     store_check.set_ready();
@@ -127,6 +128,11 @@ pub async fn serve(
         shutdown.clone(),
     );
     let gates = store.gates().await?;
+    let hints = Hints::default();
+    let receiver = Receiver::new(routes.clone(), Arc::new(hints.clone()), &mut registry);
+    if let Some(listener) = listeners.webhooks {
+        tasks.spawn(webhooks::serve(listener, receiver, shutdown.clone()));
+    }
     let context = Context {
         store: Arc::clone(&store),
         forges: Arc::new(Forges::new(
@@ -150,7 +156,7 @@ pub async fn serve(
     let ops = ops::serve(listeners.ops, health, Arc::new(registry), shutdown.clone());
     let context = Arc::new(context);
     let following = Duration::from_secs(config.follow_seconds.into());
-    let follower = (Arc::clone(&context), Hints::default(), follow_metrics);
+    let follower = (Arc::clone(&context), hints, follow_metrics);
     tasks.spawn(follow::run(follower, following, shutdown.clone()));
     let executor = tokio::spawn(execute::run(
         context,
@@ -193,6 +199,14 @@ pub async fn serve(
     store.close().await;
     info!("the hub has stopped");
     served
+}
+
+fn tls_files(config: &Config) -> TlsFiles {
+    TlsFiles {
+        ca: config.tls_ca.clone(),
+        cert: config.tls_cert.clone(),
+        key: config.tls_key.clone(),
+    }
 }
 
 /// Runs servers to their end, which has to come within `limit` after `shutdown`.

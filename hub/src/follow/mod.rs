@@ -1,8 +1,8 @@
 //! Follows pull requests until people have merged or closed them, and tells the result to their clusters.
 //!
 //! What is followed stands in the store. [`run`] looks at each again and again, those that are young more often
-//! ([`interval`]), many of one repository in one request; a hint (see [`Follower::hint`]) makes it look at once. The
-//! phase of a response stays: only the condition `PullRequest` changes.
+//! ([`interval`]), many of one repository in one request; a hint ([`Hints`]) makes it look at once. The phase of a
+//! response stays: only the condition `PullRequest` changes.
 
 pub mod metrics;
 
@@ -23,6 +23,7 @@ use crate::forge::{ForgeError, Job, ObservedPull, PullRequestState, number_of};
 use crate::plan::progress::{self, Moment};
 use crate::response::Progress;
 use crate::store::{AuditEvent, ResponseSummary, SideRecords, StoreError};
+use crate::webhooks::{ForgeKind, Hint, Nudge};
 use metrics::FollowMetrics;
 
 /// Responses that one page brings.
@@ -36,15 +37,6 @@ const GATHER: Duration = Duration::from_millis(250);
 /// The longest time between two looks.
 const LONGEST_INTERVAL: Duration = Duration::from_hours(1);
 
-/// A hint that the pull request of a branch has changed.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Hint {
-    /// `owner/name`, as the forge writes it.
-    pub repository: String,
-    /// The branch that the pull request comes from.
-    pub branch: String,
-}
-
 /// Takes hints; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
@@ -57,16 +49,17 @@ struct Inner {
     wake: Notify,
 }
 
-impl Hints {
-    /// Somebody says that a pull request has changed. Never blocks.
-    pub fn add(&self, hint: Hint) {
+impl Nudge for Hints {
+    fn nudge(&self, hint: Hint) {
         let mut hints = self.hints();
         if hints.len() < MOST_HINTS {
             hints.insert(hint);
             self.inner.wake.notify_one();
         }
     }
+}
 
+impl Hints {
     fn take(&self) -> HashSet<Hint> {
         std::mem::take(&mut self.hints())
     }
@@ -172,6 +165,7 @@ impl Follower {
         let intent = summary.progress.intent.as_ref()?;
         let hinted = hinted.iter().any(|hint| {
             hint.branch == intent.branch
+                && Some(hint.forge) == ForgeKind::of(intent.target.kind)
                 && hint
                     .repository
                     .eq_ignore_ascii_case(&intent.target.repository)
@@ -353,7 +347,8 @@ mod tests {
         let hints = Hints::default();
         for number in 0..2 * MOST_HINTS {
             for _ in 0..2 {
-                hints.add(Hint {
+                hints.nudge(Hint {
+                    forge: ForgeKind::GitHub,
                     repository: "o/r".to_owned(),
                     branch: format!("nabu/c/{number}"),
                 });
