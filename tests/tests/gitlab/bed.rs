@@ -1,26 +1,15 @@
 //! A project on a server of its own, and the hub's way to it.
 
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use nabu_common::ids::ResponseKey;
-use nabu_hub::change::{
-    CredentialRef, FileAction, FileChange, ForgeTarget, Intent, ProviderKind, PullRequestOptions,
-    content_digest,
-};
-use nabu_hub::credentials::{Credentials, Secret};
-use nabu_hub::forge::http::Timeouts;
-use nabu_hub::forge::metrics::ForgeMetrics;
-use nabu_hub::forge::registry::Forges;
-use nabu_hub::forge::{ForgeError, Job, Made, PullRequest};
+use nabu_hub::change::{ForgeTarget, Intent, ProviderKind};
+use nabu_hub::credentials::Credentials;
+use nabu_hub::forge::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest};
 use nabu_hub::response::{ErrorType, ResponseError};
+pub(crate) use nabu_tests::intents::{BINDINGS, OBSOLETE, failure, intent, make};
+use nabu_tests::intents::{HubForges, key, set_secret};
 use nabu_tests::test_forge::gitlab::{TestGitlab, TestProject};
-use prometheus_client::registry::Registry;
 
-pub(crate) const BINDINGS: &str = "clusters/prod-eu/bindings.yaml";
-pub(crate) const OBSOLETE: &str = "clusters/prod-eu/obsolete.yaml";
 pub(crate) const NEW: &str = "clusters/prod-eu/new/policy.yaml";
 
 /// The usual change: a file that is not there yet.
@@ -29,9 +18,7 @@ pub(crate) const DENY: [(&str, Option<&str>); 1] = [(NEW, Some("deny: all\n"))];
 pub(crate) struct Bed {
     pub(crate) gitlab: TestGitlab,
     pub(crate) project: TestProject,
-    pub(crate) credentials: Credentials,
-    pub(crate) forges: Forges,
-    pub(crate) registry: Registry,
+    pub(crate) hub: HubForges,
 }
 
 impl Bed {
@@ -40,23 +27,12 @@ impl Bed {
     }
 
     pub(crate) fn on(gitlab: TestGitlab) -> Self {
-        nabu_common::tls::install_crypto_provider();
         let project = gitlab.create_project("ninsun-labs/fleet/gitops").unwrap();
-        let credentials = Credentials::default();
-        set_token(&credentials, gitlab.token());
-        let mut registry = Registry::default();
-        let timeouts = Timeouts {
-            connect: Duration::from_secs(2),
-            total: Duration::from_secs(20),
-        };
-        let metrics = ForgeMetrics::register(&mut registry);
-        let forges = Forges::with_timeouts(credentials.clone(), metrics, timeouts);
+        let hub = HubForges::new(&[("token", gitlab.token())]);
         Self {
             gitlab,
             project,
-            credentials,
-            forges,
-            registry,
+            hub,
         }
     }
 
@@ -69,20 +45,28 @@ impl Bed {
     }
 
     pub(crate) async fn make(&self, intent: &Intent) -> (Result<Made, ForgeError>, u32) {
-        make(&self.forges, intent).await
+        self.hub.make(intent).await
     }
 
     /// The merge request that comes of an intent, and how many requests it cost.
     pub(crate) async fn pull(&self, intent: &Intent) -> (PullRequest, u32) {
-        let (made, requests) = self.make(intent).await;
-        match made.unwrap() {
-            Made::PullRequest(pull) => (pull, requests),
-            Made::NoActionNeeded { detail } => panic!("no merge request: {detail}"),
-        }
+        self.hub.pull(intent).await
+    }
+
+    /// What became of merge requests, and how many requests it cost.
+    pub(crate) async fn observe(&self, numbers: &[u64]) -> (Vec<ObservedPull>, u32) {
+        let (key, intent) = (key("u-1"), self.intent("u-1", &DENY));
+        let job = Job::new(&key, &intent);
+        let observed = self.forge(&intent).observe(&job, numbers).await.unwrap();
+        (observed, job.requests.load(Ordering::Relaxed))
+    }
+
+    fn forge(&self, intent: &Intent) -> std::sync::Arc<dyn Forge> {
+        self.hub.forges.get(&intent.target).unwrap()
     }
 
     pub(crate) async fn failure(&self, intent: &Intent) -> ResponseError {
-        failure(self.make(intent).await.0)
+        self.hub.failure(intent).await
     }
 
     pub(crate) async fn expect(&self, intent: &Intent, kind: ErrorType, reason: &str) -> String {
@@ -116,86 +100,10 @@ impl Bed {
     }
 }
 
-fn credential() -> CredentialRef {
-    CredentialRef {
-        namespace: "ugallu-system".to_owned(),
-        name: "forge-token".to_owned(),
-    }
-}
-
 pub(crate) fn set_token(credentials: &Credentials, token: &str) {
-    let secret = Secret::new([("token".to_owned(), token.to_owned())]);
-    credentials.replace(HashMap::from([(credential(), Arc::new(secret))]));
+    set_secret(credentials, &[("token", token)]);
 }
 
 pub(crate) fn target(base_url: &str, repository: &str) -> ForgeTarget {
-    ForgeTarget {
-        kind: ProviderKind::GitlabToken,
-        base_url: Some(base_url.to_owned()),
-        repository: repository.to_owned(),
-        credential: Some(credential()),
-        installation_id: None,
-        ca_bundle: None,
-    }
-}
-
-fn key(uid: &str) -> ResponseKey {
-    ResponseKey {
-        cluster: "prod-eu".parse().unwrap(),
-        uid: uid.parse().unwrap(),
-    }
-}
-
-pub(crate) fn intent(target: ForgeTarget, uid: &str, files: &[(&str, Option<&str>)]) -> Intent {
-    let branch = format!("nabu/prod-eu/{uid}");
-    let action = |contents: Option<&str>| match contents {
-        Some(text) => FileAction::Write {
-            contents: text.to_owned(),
-        },
-        None => FileAction::Delete,
-    };
-    let files: Vec<FileChange> = files
-        .iter()
-        .map(|(path, contents)| FileChange {
-            path: (*path).to_owned(),
-            action: action(*contents),
-        })
-        .collect();
-    let digest = content_digest(&target.repository, Some("main"), &branch, &files);
-    let trailers =
-        format!("Nabu-Cluster: prod-eu\nNabu-Response: {uid}\nNabu-Security-Event: team-a/se-1");
-    Intent {
-        route: "ugallu-system/default/0".to_owned(),
-        target,
-        base_branch: Some("main".to_owned()),
-        files,
-        commit_message: format!("Revoke ops-admin\n\nIt was bound to a pod.\n\n{trailers}\n"),
-        author: None,
-        title: "Revoke ops-admin".to_owned(),
-        body: format!("## Revoke\n\n{}", Intent::marker(&key(uid), &digest)),
-        labels: Vec::new(),
-        reviewers: Vec::new(),
-        options: PullRequestOptions::default(),
-        draft: false,
-        branch,
-        digest,
-    }
-}
-
-/// Makes a change as the hub does; with the number of requests that it cost.
-pub(crate) async fn make(forges: &Forges, intent: &Intent) -> (Result<Made, ForgeError>, u32) {
-    let key = key(intent.branch.rsplit('/').next().unwrap());
-    let job = Job::new(&key, intent);
-    let result = match forges.get(&intent.target) {
-        Ok(forge) => forge.make(&job).await,
-        Err(error) => Err(error),
-    };
-    (result, job.requests.load(Ordering::Relaxed))
-}
-
-pub(crate) fn failure(made: Result<Made, ForgeError>) -> ResponseError {
-    match made {
-        Err(ForgeError::Failed(error)) => error,
-        other => panic!("no failure: {other:?}"),
-    }
+    nabu_tests::intents::target(ProviderKind::GitlabToken, base_url, repository)
 }

@@ -45,7 +45,7 @@ async fn files_are_created_and_deleted_in_one_commit_with_three_requests() {
     assert_eq!(all[0]["description"], intent.body.as_str());
     assert_eq!(all[0]["target_branch"], "main");
     assert_eq!(all[0]["force_remove_source_branch"], false);
-    assert_counted(&bed.registry);
+    assert_counted(&bed.hub.registry);
     let methods: Vec<_> = (bed.gitlab.requests().into_iter())
         .map(|request| request.method)
         .collect();

@@ -94,6 +94,7 @@ async fn a_limit_says_how_long_to_wait() {
                     status: 429,
                     reset: Duration::from_secs(30),
                 },
+                // One more: GitLab counts in whole seconds.
                 31,
             ),
         ] {
@@ -165,7 +166,7 @@ async fn no_answer_in_time_is_transient() {
         total: Duration::from_millis(300),
     };
     let metrics = ForgeMetrics::register(&mut Registry::default());
-    let forges = Forges::with_timeouts(bed.credentials.clone(), metrics, timeouts);
+    let forges = Forges::with_timeouts(bed.hub.credentials.clone(), metrics, timeouts);
     bed.gitlab.fail(Fault::new(Effect::HoldBefore));
     let (made, requests) = make(&forges, &bed.intent("u-1", &DENY)).await;
     let error = failure(made);

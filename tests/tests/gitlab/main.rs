@@ -8,6 +8,8 @@ mod changes;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod follow;
+#[cfg(test)]
 mod merging;
 #[cfg(test)]
 mod people;

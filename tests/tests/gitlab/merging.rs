@@ -76,6 +76,18 @@ async fn a_refusal_to_merge_is_no_failure() {
         }
         let (pull, _) = bed.pull(&intent).await;
         assert_eq!(pull.state, PullRequestState::Open, "{why}");
+        let words = if why == "role" {
+            "the token may not merge"
+        } else {
+            "refused with 405"
+        };
+        let [note] = pull.notes.as_slice() else {
+            panic!("{why}: {pull:?}")
+        };
+        assert!(
+            note.starts_with("auto-merge: ") && note.contains(words),
+            "{note}"
+        );
         let all = bed.project.merge_requests().unwrap();
         assert_eq!((all.len(), &all[0]["state"]), (1, &"opened".into()));
     }

@@ -51,7 +51,13 @@ async fn unknown_people_cost_the_others_nothing() {
     let mut intent = bed.intent("u-1", &DENY);
     intent.reviewers = ["nobody", "stranger", PERSON].map(str::to_owned).to_vec();
     intent.options.assignees = ["nobody", PERSON].map(str::to_owned).to_vec();
-    bed.pull(&intent).await;
+    let (pull, _) = bed.pull(&intent).await;
+    let expected = [
+        "reviewer \"nobody\": no such user",
+        "assignee \"nobody\": no such user",
+        "reviewer \"stranger\": left out by GitLab, for lack of access or of a licence for several",
+    ];
+    assert_eq!(pull.notes, expected);
     let all = bed.project.merge_requests().unwrap();
     assert_eq!(names(&all[0], "reviewers"), [PERSON]);
     assert_eq!(names(&all[0], "assignees"), [PERSON]);

@@ -16,7 +16,7 @@ async fn a_rotated_token_needs_no_restart_and_no_token_is_ever_shown() {
     let bed = Bed::new().await;
     let intent = bed.intent("u-1", &DENY);
 
-    bed.credentials.replace(HashMap::new());
+    bed.hub.credentials.replace(HashMap::new());
     let error = bed.failure(&intent).await;
     assert_eq!(
         (error.kind, error.reason.as_str()),
@@ -29,15 +29,15 @@ async fn a_rotated_token_needs_no_restart_and_no_token_is_ever_shown() {
     );
 
     let unknown = "glpat-0123456789abcdef";
-    set_token(&bed.credentials, unknown);
+    set_token(&bed.hub.credentials, unknown);
     bed.expect(&intent, ErrorType::Unauthorized, "CredentialRejected")
         .await;
     let error = bed.failure(&intent).await;
-    assert!(!format!("{error:?} {:?}", bed.forges).contains(unknown));
-    set_token(&bed.credentials, "a\nb");
+    assert!(!format!("{error:?} {:?}", bed.hub.forges).contains(unknown));
+    set_token(&bed.hub.credentials, "a\nb");
     assert_eq!(bed.failure(&intent).await.reason, "CredentialRejected");
 
-    set_token(&bed.credentials, bed.gitlab.token());
+    set_token(&bed.hub.credentials, bed.gitlab.token());
     for (state, word) in [
         (TokenState::Revoked, "revoked"),
         (TokenState::Expired, "expired"),
@@ -166,8 +166,11 @@ async fn an_archived_project_and_one_that_moved_are_named() {
     let bed = Bed::new().await;
     let intent = bed.intent("u-1", &DENY);
     bed.project.archive().unwrap();
-    bed.expect(&intent, ErrorType::Permanent, "RepositoryArchived")
-        .await;
+    let (made, _) = bed.make(&intent).await;
+    let Err(ForgeError::Parked(error)) = made else {
+        panic!("not parked: {made:?}");
+    };
+    assert_eq!(error.reason, "RepositoryArchived", "{}", error.detail);
 
     let bed = Bed::new().await;
     let intent = bed.intent("u-1", &DENY);

@@ -33,11 +33,15 @@ pub(super) struct Api<'a> {
     pub(super) auth: Authorization,
 }
 
-/// People by id, as a merge request takes them.
+/// People by name and id.
 #[derive(Debug, Default)]
 pub(super) struct People {
-    pub(super) reviewers: Vec<u64>,
-    pub(super) assignees: Vec<u64>,
+    pub(super) reviewers: Vec<(String, u64)>,
+    pub(super) assignees: Vec<(String, u64)>,
+}
+
+fn ids(people: &[(String, u64)]) -> Vec<u64> {
+    people.iter().map(|(_, id)| *id).collect()
 }
 
 impl Api<'_> {
@@ -244,10 +248,10 @@ impl Api<'_> {
             body["labels"] = json!(labels.join(","));
         }
         if !people.reviewers.is_empty() {
-            body["reviewer_ids"] = json!(people.reviewers);
+            body["reviewer_ids"] = json!(ids(&people.reviewers));
         }
         if !people.assignees.is_empty() {
-            body["assignee_ids"] = json!(people.assignees);
+            body["assignee_ids"] = json!(ids(&people.assignees));
         }
         if options.auto_merge == Some(MergeMethod::Squash) {
             body["squash"] = json!(true);

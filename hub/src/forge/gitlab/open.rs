@@ -34,7 +34,8 @@ impl Gitlab {
         base: &str,
         commit: String,
     ) -> Result<PullRequest, ForgeError> {
-        let people = self.people(api).await?;
+        let mut notes = Vec::new();
+        let people = self.people(api, &mut notes).await?;
         let reply = api.open(base, &people).await?;
         if reply.status.as_u16() == 409 {
             return self.adopt_other(api, &reply).await;
@@ -43,11 +44,18 @@ impl Gitlab {
             return Err(self.not_opened(api, base, &reply).await?);
         }
         let request: wire::MergeRequest = reply.json()?;
-        warn_of_people_left_out(api, &people, &request);
+        notes.extend(left_out(&people, &request));
+        if !notes.is_empty() {
+            warn!(
+                key = %api.job.key, project = self.project, number = request.iid, ?notes,
+                "not everybody whom the route wants could be asked or assigned",
+            );
+        }
         let mut pull = self.pull_request(&request, Some(commit), false);
         let merging = self.merge_when_allowed(api, &request, pull.commit.as_deref());
         let (state, refusal) = merging.await;
         pull.state = state;
+        pull.notes = notes;
         pull.notes.extend(refusal);
         Ok(pull)
     }
@@ -87,18 +95,24 @@ impl Gitlab {
     }
 
     /// The ids of the route's people; those whom GitLab does not know are left out.
-    async fn people(&self, api: &Api<'_>) -> Result<People, ForgeError> {
+    async fn people(&self, api: &Api<'_>, notes: &mut Vec<String>) -> Result<People, ForgeError> {
         let Intent {
             reviewers, options, ..
         } = api.job.intent;
         Ok(People {
-            reviewers: self.ids(api, reviewers).await?,
-            assignees: self.ids(api, &options.assignees).await?,
+            reviewers: self.ids(api, "reviewer", reviewers, notes).await?,
+            assignees: self.ids(api, "assignee", &options.assignees, notes).await?,
         })
     }
 
-    async fn ids(&self, api: &Api<'_>, names: &[String]) -> Result<Vec<u64>, ForgeError> {
-        let mut ids = Vec::new();
+    async fn ids(
+        &self,
+        api: &Api<'_>,
+        role: &str,
+        names: &[String],
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<(String, u64)>, ForgeError> {
+        let mut ids: Vec<(String, u64)> = Vec::new();
         for name in names {
             let known = self.memory().people.get(name).copied();
             let known = known.filter(|(_, since)| since.elapsed() < KEPT);
@@ -106,18 +120,14 @@ impl Gitlab {
                 id
             } else {
                 let id = api.user(name).await?;
-                self.memory()
-                    .people
-                    .insert(name.clone(), (id, Instant::now()));
+                let entry = (id, Instant::now());
+                self.memory().people.insert(name.clone(), entry);
                 id
             };
             match id {
-                Some(id) if ids.contains(&id) => {}
-                Some(id) => ids.push(id),
-                None => warn!(
-                    key = %api.job.key, project = self.project, person = name,
-                    "nobody has this user name, or the token may not see them; the merge request goes without them",
-                ),
+                Some(id) if ids.iter().any(|(_, other)| *other == id) => {}
+                Some(id) => ids.push((name.clone(), id)),
+                None => notes.push(format!("{role} {name:?}: no such user")),
             }
         }
         Ok(ids)
@@ -145,8 +155,11 @@ impl Gitlab {
                 reply.status,
                 reply.said()
             ),
-            // GitLab says 401 also to those whose role may not merge.
-            Err(error) => format!("auto-merge: {error}; may the token merge?"),
+            // What GitLab says to those whose role may not merge.
+            Err(ForgeError::Failed(error)) if error.kind == ErrorType::Unauthorized => {
+                "auto-merge: the token may not merge into the base branch".to_owned()
+            }
+            Err(error) => format!("auto-merge: {error}"),
         };
         warn!(
             key = %api.job.key, project = self.project, number = request.iid, why,
@@ -187,20 +200,20 @@ impl Gitlab {
     }
 }
 
-/// GitLab leaves out without a word who may not see the project, and all assignees or reviewers but one where its
-/// licence allows only one.
-fn warn_of_people_left_out(api: &Api<'_>, people: &People, request: &wire::MergeRequest) {
+/// GitLab leaves out without a word who may not see the project, and all but the first where its licence allows only one.
+fn left_out(people: &People, request: &wire::MergeRequest) -> Vec<String> {
+    let mut notes = Vec::new();
     for (role, wanted, there) in [
         ("reviewer", &people.reviewers, &request.reviewers),
         ("assignee", &people.assignees, &request.assignees),
     ] {
-        let is_there = |id: &u64| there.iter().flatten().any(|user| user.id == *id);
-        let missing: Vec<u64> = wanted.iter().copied().filter(|id| !is_there(id)).collect();
-        if !missing.is_empty() {
-            warn!(
-                key = %api.job.key, project = api.project, number = request.iid, role, ids = ?missing,
-                "GitLab left people out; give them access to the project, or name one where the licence allows one",
-            );
+        for (name, id) in wanted {
+            if !there.iter().flatten().any(|user| user.id == *id) {
+                notes.push(format!(
+                    "{role} {name:?}: left out by GitLab, for lack of access or of a licence for several"
+                ));
+            }
         }
     }
+    notes
 }

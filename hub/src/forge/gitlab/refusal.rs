@@ -59,7 +59,8 @@ impl Gitlab {
             .ok_or_else(|| self.project_not_found())?;
         if project.archived {
             let detail = format!("{place} is archived{said}; unarchive it or change the route");
-            return Ok(failed(ErrorType::Permanent, "RepositoryArchived", detail));
+            let kind = ErrorType::Permanent;
+            return Ok(ForgeError::parked(kind, "RepositoryArchived", detail));
         }
         let branch = &api.job.intent.branch;
         let detail = format!(

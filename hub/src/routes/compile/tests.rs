@@ -227,3 +227,16 @@ fn a_provider_that_does_not_exist_is_named() {
         ["spec.routing[0].repo.provider"]
     );
 }
+
+#[test]
+fn teams_are_for_forges_that_have_them() {
+    let compiled = own(|route| {
+        route["provider"]["kind"] = json!("gitlab-token");
+        route["teamReviewers"] = json!(["platform"]);
+    });
+    let unsupported = compiled.unwrap().unsupported;
+    let [problem] = unsupported.as_slice() else {
+        panic!("{unsupported:?}")
+    };
+    assert!(problem.message.starts_with("teamReviewers"), "{problem}");
+}

@@ -80,6 +80,10 @@ pub(super) fn merge_request(
     request: &MergeRequest,
 ) -> Result<Value> {
     let assignees = people(state, &request.assignees)?;
+    let ended = |state: MergeRequestState| {
+        let at = request.ended_at.filter(|_| request.state == state);
+        at.map(|at| time(at.as_second()))
+    };
     let is_merged = request.state == MergeRequestState::Merged;
     let mergeability = super::merging::detailed_status(target, request)?;
     let can_be_merged = if mergeability == "conflict" {
@@ -91,7 +95,7 @@ pub(super) fn merge_request(
         "id": request.id, "iid": request.iid, "project_id": target.id, "title": request.title,
         "description": request.description, "state": request.state.as_str(),
         "created_at": time(request.created_at.as_second()), "updated_at": time(request.created_at.as_second()),
-        "merged_by": null, "merge_user": null, "merged_at": null, "closed_by": null, "closed_at": null,
+        "merged_by": null, "merge_user": null, "merged_at": ended(MergeRequestState::Merged), "closed_by": null, "closed_at": ended(MergeRequestState::Closed),
         "target_branch": request.target_branch, "source_branch": request.source_branch,
         "user_notes_count": request.notes.len(), "upvotes": 0, "downvotes": 0,
         "author": user(state, state.user(request.author)?), "assignee": assignees.first(), "assignees": assignees,

@@ -20,9 +20,14 @@ pub(super) fn list(state: &State, project: u64, request: &ApiRequest) -> ApiResu
         return Err(forbidden(None));
     }
     let is = |name: &str, value: &str| request.query(name).is_none_or(|wanted| wanted == value);
+    let numbers: Vec<u64> = (request.query.iter())
+        .filter(|(name, _)| name == "iids[]")
+        .filter_map(|(_, number)| number.parse().ok())
+        .collect();
     let mut found: Vec<&MergeRequest> = (project.merge_requests.iter())
         .filter(|one| {
-            is("source_branch", &one.source_branch)
+            (numbers.is_empty() || numbers.contains(&one.iid))
+                && is("source_branch", &one.source_branch)
                 && is("target_branch", &one.target_branch)
                 && (is("state", "all") || is("state", one.state.as_str()))
         })
@@ -144,6 +149,7 @@ pub(super) fn create(
         merge_commit: None,
         notes: Vec::new(),
         created_at: Timestamp::now(),
+        ended_at: None,
     };
     let project = state.project_mut(target)?;
     set_people_and_labels(project, &mut new, caller, request);
@@ -213,6 +219,7 @@ pub(super) fn update(
 ) -> ApiResult {
     let project = state.project_mut(project)?;
     let mut one = find(project, iid)?.clone();
+    let before = one.state;
     if !project.is_at_least(caller, Role::Developer) || project.archived {
         return Err(forbidden(None));
     }
@@ -227,6 +234,9 @@ pub(super) fn update(
         (Some("reopen"), MergeRequestState::Closed) => one.state = MergeRequestState::Opened,
         (Some(_), MergeRequestState::Merged) => return Err(refused(405, "405 Method Not Allowed")),
         _ => {}
+    }
+    if one.state != before {
+        one.ended_at = (one.state == MergeRequestState::Closed).then(Timestamp::now);
     }
     set_people_and_labels(project, &mut one, caller, request);
     find_mut(project, iid)?.clone_from(&one);

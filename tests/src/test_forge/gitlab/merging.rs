@@ -1,6 +1,7 @@
 //! Merging, at once or when the rules allow it: `PUT merge_requests/:iid/merge` of `lib/api/merge_requests.rb`.
 
 use anyhow::{Context as _, Result};
+use jiff::Timestamp;
 
 use super::answer::{Answer, ApiResult, refused, unauthorized};
 use super::merge_requests::{find, find_mut, single};
@@ -123,6 +124,7 @@ pub(super) fn accept(state: &mut State, project: u64, caller: u64, iid: &str) ->
     let merged = merged.context("no merge request")?;
     merged.state = MergeRequestState::Merged;
     merged.auto_merge = false;
+    merged.ended_at = Some(Timestamp::now());
     merged.merge_commit = Some(commit);
     Ok(())
 }

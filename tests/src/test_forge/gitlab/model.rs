@@ -127,6 +127,8 @@ pub(super) struct MergeRequest {
     pub(super) merge_commit: Option<String>,
     pub(super) notes: Vec<(u64, String)>,
     pub(super) created_at: Timestamp,
+    /// When it was merged or closed.
+    pub(super) ended_at: Option<Timestamp>,
 }
 
 impl MergeRequest {

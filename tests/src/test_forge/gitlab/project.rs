@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::http::Server;
@@ -188,7 +189,10 @@ impl TestProject {
 
     /// Closes a merge request without merging it.
     pub fn close(&self, iid: u64) -> Result<()> {
-        self.edit(iid, |one| one.state = MergeRequestState::Closed)
+        self.edit(iid, |one| {
+            one.state = MergeRequestState::Closed;
+            one.ended_at = Some(Timestamp::now());
+        })
     }
 
     /// Writes another description.
