@@ -60,7 +60,7 @@ docs: prerequisites ## Build the book into the cache
 	mdbook build docs --dest-dir $(cache)/book
 
 .PHONY: demo
-demo: ## Show two clusters, a hub and a forge at work (KEEP=1 leaves them running; FORGE=github)
+demo: ## Show two clusters, a hub and a forge at work (KEEP=1 leaves them running; FORGE=github|gitlab)
 	@KEEP=$(KEEP) FORGE=$(FORGE) scripts/demo.sh
 
 .PHONY: bench

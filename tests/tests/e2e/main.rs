@@ -15,6 +15,7 @@ mod crash;
 mod failures;
 mod follow;
 mod github;
+mod gitlab;
 mod identity;
 mod objects;
 mod outages;

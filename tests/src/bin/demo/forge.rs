@@ -1,9 +1,10 @@
-//! The forge of the demo: a real Gitea, or the test forge that speaks GitHub's API.
+//! The forge of the demo: a real Gitea, or the test forge that speaks GitHub's or GitLab's API.
 
 use anyhow::{Result, bail};
 use nabu_tests::forge::{BOT, PASSWORD, TestForge};
 use nabu_tests::repository::TestRepository;
 use nabu_tests::test_forge::github::{self, File, TestGithub};
+use nabu_tests::test_forge::gitlab::{TestGitlab, TestProject};
 
 const REPOSITORY: &str = "ugallu-gitops";
 /// A file that one response of the demo finds as it wants it.
@@ -16,6 +17,7 @@ const THERE: (&str, &str) = (
 pub(crate) enum Forge {
     Gitea(Box<TestForge>, TestRepository),
     Github(Box<TestGithub>, github::TestRepository),
+    Gitlab(Box<TestGitlab>, TestProject),
 }
 
 impl Forge {
@@ -35,7 +37,13 @@ impl Forge {
                 repository.add_files("main", &[File::plain(THERE.0, THERE.1)])?;
                 Ok(Self::Github(Box::new(forge), repository))
             }
-            other => bail!("FORGE={other} is not known; choose gitea or github"),
+            "gitlab" => {
+                let forge = TestGitlab::start().await?;
+                let project = forge.create_project(&gitlab_project())?;
+                project.add_files("main", &[THERE, ("README.md", "# gitops\n")])?;
+                Ok(Self::Gitlab(Box::new(forge), project))
+            }
+            other => bail!("FORGE={other} is not known; choose gitea, github or gitlab"),
         }
     }
 
@@ -43,6 +51,7 @@ impl Forge {
     pub(crate) fn title(name: &str) -> &'static str {
         match name {
             "github" => "the test forge that speaks GitHub's API over real git",
+            "gitlab" => "the test forge that speaks GitLab's API over real git",
             _ => "a Gitea",
         }
     }
@@ -51,6 +60,7 @@ impl Forge {
         match self {
             Self::Gitea(..) => "forgejo-token",
             Self::Github(..) => "github-token",
+            Self::Gitlab(..) => "gitlab-token",
         }
     }
 
@@ -58,6 +68,7 @@ impl Forge {
         match self {
             Self::Gitea(forge, _) => forge.url(),
             Self::Github(forge, _) => forge.url().to_owned(),
+            Self::Gitlab(forge, _) => forge.url(),
         }
     }
 
@@ -65,6 +76,7 @@ impl Forge {
         match self {
             Self::Gitea(forge, _) => forge.token(),
             Self::Github(forge, _) => forge.token(),
+            Self::Gitlab(forge, _) => forge.token(),
         }
     }
 
@@ -72,6 +84,7 @@ impl Forge {
         match self {
             Self::Gitea(_, repository) => Ok(repository.full_name.clone()),
             Self::Github(_, repository) => repository.full_name(),
+            Self::Gitlab(..) => Ok(gitlab_project()),
         }
     }
 
@@ -80,6 +93,7 @@ impl Forge {
         match self {
             Self::Gitea(_, repository) => Ok(repository.pull_requests().await?.len()),
             Self::Github(_, repository) => Ok(repository.pulls()?.len()),
+            Self::Gitlab(_, project) => Ok(project.merge_requests()?.len()),
         }
     }
 
@@ -93,6 +107,14 @@ impl Forge {
                 let url = forge.url();
                 format!("{url}  (REST below {url}/api/v3, token {})", forge.token())
             }
+            Self::Gitlab(forge, _) => {
+                let url = forge.url();
+                format!("{url}  (REST below {url}/api/v4, token {})", forge.token())
+            }
         }
     }
+}
+
+fn gitlab_project() -> String {
+    format!("{}/{REPOSITORY}", github::ORGANISATION)
 }

@@ -1,7 +1,7 @@
 //! The demo: two clusters, a hub and a forge at work, ended by a `kill -9` in the middle of it all.
 //!
 //! Run it with `make demo`; it builds what is missing. `KEEP=1` leaves everything running until Ctrl-C; `FORGE=github`
-//! shows the same on the test forge that speaks GitHub's API.
+//! or `FORGE=gitlab` shows the same on the test forge that speaks that API.
 
 #![expect(clippy::print_stdout, reason = "a demo speaks to people")]
 
