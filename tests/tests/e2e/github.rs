@@ -1,12 +1,15 @@
 //! The whole circle with GitHub at its end: the example's route, and `kill -9` at every step.
 
+use std::time::Duration;
+
 use anyhow::Result;
-use nabu_tests::objects::{forge_config, token_secret};
-use nabu_tests::test_forge::faults::{Effect, Fault};
+use jiff::Timestamp;
+use nabu_tests::objects::{forge_config, token_secret, write_file};
+use nabu_tests::test_forge::faults::{Effect, Fault, Limit};
 use nabu_tests::test_forge::github::{TestGithub, TestRepository};
 use serde_json::Value;
 
-use crate::bed::{Bed, LIMIT, eu, small_change};
+use crate::bed::{ACTION, Bed, LIMIT, eu, small_change};
 
 struct Stage {
     bed: Bed,
@@ -97,4 +100,37 @@ async fn the_hub_dies_inside_the_document_that_writes() -> Result<()> {
 async fn the_hub_dies_around_the_document_for_labels() -> Result<()> {
     kill_at(3, &[Effect::HoldBefore]).await?;
     kill_at(3, &[Effect::HoldAfter]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_is_kept_to_over_a_restart_and_by_everybody_with_the_credential() -> Result<()> {
+    let mut stage = Stage::start().await?;
+    let limit = Limit::Secondary {
+        status: 403,
+        retry_after: Some(Duration::from_secs(8)),
+    };
+    stage.github.fault(Fault::new(Effect::Limit(limit)).at(1));
+    let (first, _) = stage.bed.ask(eu().await, small_change()).await?;
+    let limited = |status: &Value| status["error"]["reason"] == "RateLimited";
+    let status = eu()
+        .await
+        .status_where(&first, "is limited", LIMIT, limited)
+        .await?;
+    assert_eq!(status["attempts"], 0, "{status:#}");
+    let until: Timestamp = serde_json::from_value(status["nextAttemptAt"].clone())?;
+
+    stage.bed.hub.kill()?;
+    stage.bed.hub.start_again().await?;
+    let parameters = write_file(ACTION, "rbac/other.yaml", "revoked: true\n");
+    let (second, _) = stage.bed.ask(eu().await, parameters).await?;
+    for name in [&first, &second] {
+        let status = eu().await.finished(name, LIMIT).await?;
+        assert_eq!(status["phase"], "Succeeded", "{status:#}");
+        let begun: Timestamp = serde_json::from_value(status["startedAt"].clone())?;
+        // The second one had not begun when the limit was hit, so nothing but the stored limit held it up.
+        let waited = name == &first || begun >= until - Duration::from_secs(2);
+        assert!(waited, "{name} began at {begun}, before {until}");
+    }
+    assert_eq!(stage.repository.pulls()?.len(), 2);
+    Ok(())
 }
