@@ -373,6 +373,43 @@ fn every_reason_that_is_listed_exists_and_every_error_is_listed() {
 }
 
 #[test]
+fn the_table_of_githubs_errors_is_that_of_the_code() {
+    let code = read("hub/src/forge/github/errors.rs");
+    let rows_of_code: Vec<(String, String, bool)> = code
+        .split("    row(\n")
+        .skip(1)
+        .map(|row| {
+            let fields: Vec<&str> = row.lines().map(str::trim).collect();
+            let text = |line: &str| line.trim_end_matches(',').trim_matches('"').to_owned();
+            (
+                text(fields[0]),
+                text(fields[2]),
+                fields[1].starts_with("Parked"),
+            )
+        })
+        .collect();
+    let text = read("docs/src/forges/github.md");
+    let (_, section) = text.split_once("### Errors of GitHub\n").unwrap();
+    let documented: Vec<(String, String, bool)> = section
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| {
+            let cells: Vec<&str> = line.split(" | ").collect();
+            let plain = |cell: &str| cell.trim_start_matches("| ").to_owned();
+            let words = plain(cells[0]);
+            let words = words.strip_prefix("``").map_or_else(
+                || words.trim_matches('`').to_owned(),
+                |rest| rest.trim_end_matches("``").trim().to_owned(),
+            );
+            let reason = cells[1].trim_matches('`').to_owned();
+            (words, reason, cells[3].starts_with("waits"))
+        })
+        .collect();
+    assert!(rows_of_code.len() > 10);
+    assert_eq!(documented, rows_of_code);
+}
+
+#[test]
 fn every_metric_is_listed_and_every_listed_metric_exists() {
     let (text, chapter) = (source(), read(OPERATING));
     let listed = words(&chapter, "nabu_", "_").into_iter();
