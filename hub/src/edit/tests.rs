@@ -382,3 +382,10 @@ fn copies_cannot_grow_without_end() {
     let error = json6902("x.json", r#"{"a":["xxxxxxxxxxxxxxxx"]}"#, &operations).unwrap_err();
     assert!(error.what.contains("too large"), "{error}");
 }
+
+#[test]
+fn several_documents_are_changed_at_once() {
+    let lines = "[document=1] spec.replicas = 1\n[document=2] data.folded = x\n";
+    let new = set(DEPLOYMENT, lines).unwrap();
+    assert_eq!(changed(DEPLOYMENT, &new).len(), 6, "{new}");
+}
