@@ -390,6 +390,13 @@ fn identity(item: &Plain) -> String {
 
 /// Which items of a list stay (perhaps changed), go and come.
 fn plan<'a>(old: &[Plain], new: &'a [Plain]) -> ListPlan<'a> {
+    let differ = old.iter().zip(new).filter(|(old, new)| old != new).count();
+    if old.len() == new.len() && differ == 1 {
+        return ListPlan {
+            kept: new.iter().map(Some).collect(),
+            inserted: Vec::new(),
+        };
+    }
     let identities = |items: &[Plain]| items.iter().map(identity).collect::<Vec<_>>();
     let mut plan = ListPlan {
         kept: vec![None; old.len()],

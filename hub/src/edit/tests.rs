@@ -389,3 +389,14 @@ fn several_documents_are_changed_at_once() {
     let new = set(DEPLOYMENT, lines).unwrap();
     assert_eq!(changed(DEPLOYMENT, &new).len(), 6, "{new}");
 }
+
+#[test]
+fn an_item_that_becomes_like_its_neighbour_is_changed_in_its_place() {
+    let file = "a:\n- - x # one\n  - w # two\n  - z\n";
+    let new = json6902(
+        "x.yaml",
+        file,
+        r#"[{"op":"replace","path":"/a/0/0","value":"w"}]"#,
+    );
+    assert_eq!(new.unwrap(), file.replace("x # one", "w # one"));
+}
