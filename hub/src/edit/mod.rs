@@ -36,6 +36,7 @@ use serde::{Deserialize, Serialize};
 
 use self::emit::Style;
 use self::plain::Plain;
+use self::rewrite::Document;
 use self::target::Target;
 use self::tree::{Kind, Node};
 
@@ -293,23 +294,20 @@ fn documents(json: bool, text: &str) -> Result<Vec<Plain>, EditError> {
 }
 
 fn write(json: bool, text: &str, old: &[Plain], new: &[Plain]) -> Result<String, EditError> {
-    let mut text = text.to_owned();
-    for (at, (old, new)) in old
-        .iter()
-        .zip(new)
-        .enumerate()
-        .filter(|(_, (old, new))| old != new)
-    {
-        let nodes = tree::documents(&text).map_err(|why| {
-            EditError::unsupported("", &format!("its text is not understood: {why}"))
-        })?;
-        let node = nodes
-            .get(at)
-            .ok_or_else(|| EditError::unsupported("", "its documents are not understood"))?;
-        let style = style(json, &text, &nodes);
-        text = rewrite::rewrite(&text, &style, node, old, new)?;
+    let nodes = tree::documents(text)
+        .map_err(|why| EditError::unsupported("", &format!("its text is not understood: {why}")))?;
+    if nodes.len() != old.len() {
+        return Err(EditError::unsupported(
+            "",
+            "its documents are not understood",
+        ));
     }
-    Ok(text)
+    let values = old.iter().zip(new);
+    let documents = nodes
+        .iter()
+        .zip(values)
+        .map(|(node, (old, new))| Document { node, old, new });
+    rewrite::rewrite(text, &style(json, text, &nodes), documents)
 }
 
 /// What the file does itself, as far as it shows.

@@ -28,13 +28,18 @@ pub(super) enum Slot {
     Flow,
 }
 
-/// Replaces what differs between `old`, which `node` says, and `new`.
-pub(super) fn rewrite(
+/// A document in the text, what it says and what it shall say.
+pub(super) struct Document<'a> {
+    pub(super) node: &'a Node,
+    pub(super) old: &'a Plain,
+    pub(super) new: &'a Plain,
+}
+
+/// Replaces what differs between old and new values of documents.
+pub(super) fn rewrite<'a>(
     text: &str,
     style: &Style,
-    node: &Node,
-    old: &Plain,
-    new: &Plain,
+    documents: impl Iterator<Item = Document<'a>>,
 ) -> Result<String, EditError> {
     let mut rewriter = Rewriter {
         text,
@@ -42,16 +47,16 @@ pub(super) fn rewrite(
         splices: Splices::new(text),
         path: Vec::new(),
     };
-    let slot = if style.json || is_flow(node) {
-        Slot::Flow
-    } else {
-        Slot::Root
-    };
-    rewriter.value(slot, node, old, new)?;
-    rewriter
-        .splices
-        .finish()
-        .ok_or_else(|| EditError::unsupported("", "the changes overlap in the text of the file"))
+    for Document { node, old, new } in documents {
+        let slot = if style.json || is_flow(node) {
+            Slot::Flow
+        } else {
+            Slot::Root
+        };
+        rewriter.value(slot, node, old, new)?;
+    }
+    let written = rewriter.splices.finish();
+    written.ok_or_else(|| EditError::unsupported("", "the changes overlap in the text of the file"))
 }
 
 fn is_flow(node: &Node) -> bool {
@@ -385,6 +390,13 @@ fn identity(item: &Plain) -> String {
 
 /// Which items of a list stay (perhaps changed), go and come.
 fn plan<'a>(old: &[Plain], new: &'a [Plain]) -> ListPlan<'a> {
+    let differ = old.iter().zip(new).filter(|(old, new)| old != new).count();
+    if old.len() == new.len() && differ == 1 {
+        return ListPlan {
+            kept: new.iter().map(Some).collect(),
+            inserted: Vec::new(),
+        };
+    }
     let identities = |items: &[Plain]| items.iter().map(identity).collect::<Vec<_>>();
     let mut plan = ListPlan {
         kept: vec![None; old.len()],

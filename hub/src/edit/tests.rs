@@ -382,3 +382,21 @@ fn copies_cannot_grow_without_end() {
     let error = json6902("x.json", r#"{"a":["xxxxxxxxxxxxxxxx"]}"#, &operations).unwrap_err();
     assert!(error.what.contains("too large"), "{error}");
 }
+
+#[test]
+fn several_documents_are_changed_at_once() {
+    let lines = "[document=1] spec.replicas = 1\n[document=2] data.folded = x\n";
+    let new = set(DEPLOYMENT, lines).unwrap();
+    assert_eq!(changed(DEPLOYMENT, &new).len(), 6, "{new}");
+}
+
+#[test]
+fn an_item_that_becomes_like_its_neighbour_is_changed_in_its_place() {
+    let file = "a:\n- - x # one\n  - w # two\n  - z\n";
+    let new = json6902(
+        "x.yaml",
+        file,
+        r#"[{"op":"replace","path":"/a/0/0","value":"w"}]"#,
+    );
+    assert_eq!(new.unwrap(), file.replace("x # one", "w # one"));
+}
