@@ -113,7 +113,7 @@ pub async fn serve(
         Credentials::default(),
         ConfigMetrics::register(&mut registry),
     );
-    follow_config(&config, &routes, health.check("config"), &tasks, &shutdown).await?;
+    let loaded = follow_config(&config, &routes, health.check("config"), &tasks, &shutdown).await?;
 
     let (dispatcher, inbox) = execute::channel();
     let gateway = Gateway::new(
@@ -157,13 +157,14 @@ pub async fn serve(
     let context = Arc::new(context);
     let following = Duration::from_secs(config.follow_seconds.into());
     let follower = (Arc::clone(&context), hints, follow_metrics);
-    tasks.spawn(follow::run(follower, following, shutdown.clone()));
-    let executor = tokio::spawn(execute::run(
-        context,
-        inbox,
-        shutdown.clone(),
-        config.shutdown_grace(),
-    ));
+    let (stop, grace) = (shutdown.clone(), config.shutdown_grace());
+    let executor = tokio::spawn(async move {
+        // Without routes and Secrets, every response that is under way would fail for want of them.
+        if stop.run_until_cancelled(loaded.cancelled()).await.is_some() {
+            let follower = follow::run(follower, following, stop.clone());
+            tokio::join!(execute::run(context, inbox, stop, grace), follower);
+        }
+    });
     let agents = serve_agents(
         listeners.agents,
         tls.clone(),
@@ -234,7 +235,8 @@ async fn follow_config(
     check: Check,
     tasks: &TaskTracker,
     shutdown: &CancellationToken,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<CancellationToken> {
+    let loaded = CancellationToken::new();
     if let Some(path) = &config.config_dir {
         let folder = ConfigFolder::new(path.clone(), config.config_namespace.clone());
         folder.load(routes).with_context(|| {
@@ -245,7 +247,8 @@ async fn follow_config(
         })?;
         check.set_ready();
         tasks.spawn(folder.keep_fresh(routes.clone(), shutdown.clone()));
-        return Ok(());
+        loaded.cancel();
+        return Ok(loaded);
     }
     let client = kube::Client::try_default().await.context(
         "no --config-dir is given, and no Kubernetes cluster is configured to watch GitOpsResponderConfig objects in",
@@ -256,8 +259,8 @@ async fn follow_config(
         check it, or use --config-dir",
     )?;
     let watch = ConfigWatch::new(client, &config.config_namespace);
-    tasks.spawn(watch.run(routes.clone(), check, shutdown.clone()));
-    Ok(())
+    tasks.spawn(watch.run(routes.clone(), (check, loaded.clone()), shutdown.clone()));
+    Ok(loaded)
 }
 
 fn server() -> Server {

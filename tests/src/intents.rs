@@ -155,7 +155,17 @@ impl HubForges {
 
 /// Makes a change as the hub does; with the number of requests that it cost.
 pub async fn make(forges: &Forges, intent: &Intent) -> (Result<Made, ForgeError>, u32) {
-    let key = key(intent.branch.rsplit('/').next().unwrap_or_default());
+    let uid = intent.branch.rsplit('/').next().unwrap_or_default();
+    make_for(forges, uid, intent).await
+}
+
+/// The same for a branch whose name does not end with the UID.
+pub async fn make_for(
+    forges: &Forges,
+    uid: &str,
+    intent: &Intent,
+) -> (Result<Made, ForgeError>, u32) {
+    let key = key(uid);
     let job = Job::new(&key, intent);
     let result = match forges.get(&intent.target) {
         Ok(forge) => forge.make(&job).await,

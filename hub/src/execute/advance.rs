@@ -169,7 +169,9 @@ async fn attempt_change(
         return make_here(context, response, attempt, forge.as_ref()).await;
     }
     let begun = begin(context, response, Arc::clone(&attempt)).await?;
-    let Some(begun) = begun.filter(|progress| progress.attempt_open) else {
+    // One that was interrupted is still open, though nothing begins any more once a cancellation is wanted.
+    let begins = |progress: &Progress| progress.attempt_open && progress.cancel_requested.is_none();
+    let Some(begun) = begun.filter(begins) else {
         return Ok(None);
     };
     // What is stored is what is made, should another have decided first.

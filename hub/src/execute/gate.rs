@@ -100,7 +100,8 @@ impl Gate {
             self.closed_until = Some(until);
             self.reason = Some(reason.to_owned());
         }
-        self.careful_until = Some(after(until, CAREFUL_FOR));
+        let careful = after(self.closed_until.unwrap_or(until), CAREFUL_FOR);
+        self.careful_until = self.careful_until.max(Some(careful));
     }
 
     /// Whether it holds nothing back any more.
@@ -187,6 +188,7 @@ mod tests {
         gate.limit(Duration::from_hours(999), "long", at(0));
         gate.limit(Duration::from_secs(1), "short", at(1));
         assert_eq!(gate.closed(at(2)), Some((at(7200), "long")));
+        assert!(gate.is_careful(at(7300)), "not shorter either");
     }
 
     #[test]

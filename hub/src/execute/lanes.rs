@@ -122,11 +122,27 @@ impl Lanes {
         waiting.iter().flat_map(|id| self.call(id, now)).collect()
     }
 
-    /// When the first gate opens that somebody waits at and that is closed now.
+    /// When the first gate opens that somebody waits at; now, if it has opened and nobody was called yet. Where attempts
+    /// run, whoever ends one calls the next.
     pub fn opens_at(&self, now: Timestamp) -> Option<Timestamp> {
-        self.waiting_lanes()
-            .filter_map(|id| self.gates.get(id)?.opens_at(self.budget(id), now))
-            .min()
+        let opens = |id: &LaneId| {
+            let gate = self.gates.get(id);
+            match gate.and_then(|gate| gate.opens_at(self.budget(id), now)) {
+                Some(at) => Some(at),
+                None => self
+                    .by_id
+                    .get(id)
+                    .filter(|lane| lane.running == 0)
+                    .map(|_| now),
+            }
+        };
+        self.waiting_lanes().filter_map(opens).min()
+    }
+
+    /// Whether a limit of its forge holds a lane up.
+    pub fn is_closed(&self, ticket: &Ticket, now: Timestamp) -> bool {
+        let gate = self.gates.get(&ticket.lane);
+        gate.is_some_and(|gate| gate.closed(now).is_some())
     }
 
     /// A forge said "later": the whole lane waits.
@@ -444,6 +460,11 @@ mod tests {
         let mut lanes = Lanes::new(budget, stored);
         assert!(!lanes.enter(&ticket, &key("c", 3), at(3)));
         assert_eq!(lanes.opens_at(at(3)), Some(at(60)));
+        assert_eq!(
+            lanes.opens_at(at(61)),
+            Some(at(61)),
+            "nobody was called in time"
+        );
         assert_eq!(lanes.open(at(60)).len(), 1);
     }
 }

@@ -88,6 +88,11 @@ impl Context {
         lock(&self.lanes).limit(&ticket, wait, reason, Timestamp::now());
     }
 
+    /// Whether a limit holds up everybody with this credential.
+    pub(crate) fn is_lane_closed(&self, target: &ForgeTarget) -> bool {
+        lock(&self.lanes).is_closed(&Ticket::for_target(target), Timestamp::now())
+    }
+
     fn leave_lane(&self, ticket: &Ticket) {
         let next = lock(&self.lanes).leave(ticket, Timestamp::now());
         lock(&self.called).extend(next);

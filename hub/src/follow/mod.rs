@@ -149,6 +149,13 @@ impl Follower {
             .collect();
         for summaries in due.values() {
             for together in summaries.chunks(TOGETHER) {
+                let target = together
+                    .first()
+                    .and_then(|one| one.progress.intent.as_ref());
+                // A look before may have met a limit.
+                if target.is_some_and(|intent| self.context.is_lane_closed(&intent.target)) {
+                    break;
+                }
                 self.look_together(together).await?;
             }
         }
@@ -163,6 +170,9 @@ impl Follower {
         hinted: &HashSet<Hint>,
     ) -> Option<String> {
         let intent = summary.progress.intent.as_ref()?;
+        if self.context.is_lane_closed(&intent.target) {
+            return None;
+        }
         let hinted = hinted.iter().any(|hint| {
             hint.branch == intent.branch
                 && Some(hint.forge) == ForgeKind::of(intent.target.kind)

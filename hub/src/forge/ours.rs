@@ -2,6 +2,10 @@
 
 use nabu_common::ids::ResponseKey;
 
+use super::http::failed;
+use super::{ForgeError, Job};
+use crate::response::ErrorType;
+
 /// Whether the hidden line of a body is that of this response; its digest may be of an older text of the change.
 pub(super) fn has_marker(body: &str, key: &ResponseKey) -> bool {
     let start = format!("<!-- nabu: cluster={} uid={} digest=", key.cluster, key.uid);
@@ -14,6 +18,24 @@ pub(super) fn has_trailers(message: &str, key: &ResponseKey) -> bool {
     let trailers = message.trim_end().rsplit("\n\n").next().unwrap_or_default();
     let names = |wanted: String| trailers.lines().any(|line| line.trim_end() == wanted);
     names(format!("Nabu-Cluster: {}", key.cluster)) && names(format!("Nabu-Response: {}", key.uid))
+}
+
+/// Whether the branch of a change is one that nobody else has a reason to make: its name holds the UID of the response. A
+/// route may let EventResponses name other branches; one of those that exists already is never taken for an empty one of
+/// ours.
+pub(super) fn is_our_name(job: &Job<'_>) -> bool {
+    job.intent.branch.contains(job.key.uid.as_str())
+}
+
+/// A change goes to a branch of its own, never to the base branch, which is known only now if the route names none.
+pub(super) fn refuse_base_branch(job: &Job<'_>, base: &str, place: &str) -> Result<(), ForgeError> {
+    if job.intent.branch != base {
+        return Ok(());
+    }
+    let detail = format!(
+        "{base} is the base branch of {place}; create a new EventResponse with another branch, or without one"
+    );
+    Err(failed(ErrorType::Permanent, "BranchNotAllowed", detail))
 }
 
 #[cfg(test)]

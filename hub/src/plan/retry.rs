@@ -8,6 +8,8 @@ use crate::response::{ErrorType, ResponseError};
 
 /// Attempts when nobody says anything else.
 const DEFAULT_MAX_ATTEMPTS: u32 = 3;
+/// Attempts that an EventResponse can ask for; each costs requests that others have to share.
+const MOST_ASKED_ATTEMPTS: u32 = 20;
 /// `spec.retryPolicy.initialDelay` when it is not given.
 const DEFAULT_INITIAL_DELAY: Duration = Duration::from_secs(10);
 /// `spec.retryPolicy.maxDelay` when it is not given.
@@ -66,7 +68,7 @@ impl RetryPolicy {
         Ok(Self {
             max_attempts: hub_limit
                 .or(route_limit.filter(|limit| *limit != 0))
-                .or(asked_attempts)
+                .or(asked_attempts.map(|asked| asked.min(MOST_ASKED_ATTEMPTS)))
                 .unwrap_or(DEFAULT_MAX_ATTEMPTS),
             strategy: asked
                 .and_then(|policy| policy.backoff_strategy)

@@ -178,13 +178,13 @@ fn normalise(path: &str) -> Result<String, String> {
     if path.ends_with('/') {
         return Err("it names a folder; name a file".to_owned());
     }
-    let bytes = path.as_bytes();
-    if bytes.len() > 1 && bytes[0].is_ascii_alphabetic() && bytes[1] == b':' {
-        return Err("it begins with a drive letter; make it relative to the repository".to_owned());
-    }
     let mut relative = path;
     while let Some(rest) = relative.strip_prefix("./") {
         relative = rest.trim_start_matches('/');
+    }
+    let bytes = relative.as_bytes();
+    if bytes.len() > 1 && bytes[0].is_ascii_alphabetic() && bytes[1] == b':' {
+        return Err("it begins with a drive letter; make it relative to the repository".to_owned());
     }
     let segments: Vec<&str> = relative
         .split('/')
@@ -282,6 +282,7 @@ mod tests {
             "//x",
             "C:/x",
             "c:x",
+            "./C:x",
             "a\\b",
             "a\0b",
             "a\nb",

@@ -58,8 +58,14 @@ impl ConfigWatch {
         }
     }
 
-    /// Follows the objects until `shutdown`; `check` is ready while both watches are.
-    pub async fn run(mut self, config: ConfigHandle, check: Check, shutdown: CancellationToken) {
+    /// Follows the objects until `shutdown`; `check` is ready while both watches are, and `loaded` is cancelled when the
+    /// first state is in force.
+    pub async fn run(
+        mut self,
+        config: ConfigHandle,
+        (check, loaded): (Check, CancellationToken),
+        shutdown: CancellationToken,
+    ) {
         let resource = {
             let kind = GroupVersionKind::gvk(crd::GROUP, crd::VERSION, "GitOpsResponderConfig");
             ApiResource::from_gvk_with_plural(&kind, "gitopsresponderconfigs")
@@ -102,6 +108,7 @@ impl ConfigWatch {
             .await;
             self.take_over(&config, &configs, &secrets).await;
             check.set_ready();
+            loaded.cancel();
         }
     }
 

@@ -188,7 +188,7 @@ async fn a_locked_repository_parks_its_responses() {
 
 #[tokio::test]
 async fn an_endless_answer_is_not_read_to_its_end() {
-    let error = failure(ask_stub("200 OK", "", &" ".repeat(5 << 20)).await.0);
+    let error = failure(ask_stub("200 OK", "", &" ".repeat(17 << 20)).await.0);
     assert_eq!(
         (error.kind, error.reason.as_str()),
         (ErrorType::Transient, "ForgeError")

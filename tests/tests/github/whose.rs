@@ -68,6 +68,40 @@ async fn somebody_elses_commit_on_our_branch_is_never_touched() {
     assert!(bed.repository.pulls().unwrap().is_empty());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_never_goes_to_the_base_branch_whatever_that_is() {
+    let bed = Bed::new().await;
+    bed.repository.add_branch("develop", "main").unwrap();
+    bed.repository.set_default_branch("develop").unwrap();
+    let before = bed.repository.commit("develop").unwrap().oid;
+    let mut intent = bed.intent("u-1", &REVOKE);
+    intent.base_branch = None;
+    intent.branch = "develop".to_owned();
+    let (made, _) = nabu_tests::intents::make_for(&bed.hub.forges, "u-1", &intent).await;
+    let error = nabu_tests::intents::failure(made);
+    assert_eq!(error.reason, "BranchNotAllowed", "{}", error.detail);
+    assert_eq!(bed.repository.commit("develop").unwrap().oid, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_of_a_name_that_others_may_use_is_never_taken_for_an_empty_one_of_ours() {
+    let bed = Bed::new().await;
+    bed.repository.add_branch("staging", "main").unwrap();
+    let before = bed.repository.commit("staging").unwrap().oid;
+    for behind in [false, true] {
+        if behind {
+            let new = File::plain("new.yaml", "kind: New\n");
+            bed.repository.add_files("main", &[new]).unwrap();
+        }
+        let mut intent = bed.intent("u-1", &REVOKE);
+        intent.branch = "staging".to_owned();
+        let (made, _) = nabu_tests::intents::make_for(&bed.hub.forges, "u-1", &intent).await;
+        let error = nabu_tests::intents::failure(made);
+        assert_eq!(error.reason, "BranchTaken", "{}", error.detail);
+        assert_eq!(bed.repository.commit("staging").unwrap().oid, before);
+    }
+}
+
 async fn taken(bed: &Bed, uid: &str) {
     let error = bed.failure(&bed.intent(uid, &REVOKE)).await;
     assert_eq!(

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::super::http::{Reply, failed};
-use super::super::ours::{has_marker, has_trailers};
+use super::super::ours::{has_marker, has_trailers, is_our_name};
 use super::super::resolve::{Resolved, patched_paths};
 use super::super::{ForgeError, PullRequest};
 use super::api::Api;
@@ -111,10 +111,11 @@ impl Forgejo {
             }
             return self.adopt_commit(api, tip.id).await;
         }
-        if api
-            .branch(base)
-            .await?
-            .is_some_and(|base| base.id == tip.id)
+        if is_our_name(api.job)
+            && api
+                .branch(base)
+                .await?
+                .is_some_and(|base| base.id == tip.id)
         {
             return self.commit_onto(api, branch).await;
         }

@@ -24,6 +24,7 @@ use self::api::Api;
 use self::commit::Committed;
 use super::access::{api_root, authorization, web_address};
 use super::http::{Http, failed};
+use super::ours::refuse_base_branch;
 use super::resolve::Resolved;
 use super::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest, PullRequestState};
 use crate::change::{CredentialRef, Intent};
@@ -252,6 +253,7 @@ impl Forge for Forgejo {
     async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
         let mut api = self.api(job)?;
         let base = self.base(&api).await?;
+        refuse_base_branch(job, &base, self.http.place())?;
         if let Some(pull) = api.pull(&base, &job.intent.branch).await? {
             return Ok(Made::PullRequest(self.adopt_pull(&api, pull).await?));
         }

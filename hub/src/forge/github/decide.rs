@@ -5,7 +5,7 @@ use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
 use super::super::http::failed;
-use super::super::ours::{has_marker, has_trailers};
+use super::super::ours::{has_marker, has_trailers, is_our_name, refuse_base_branch};
 use super::super::{ForgeError, Job};
 use super::lookup::{Branch, Commit, Entry, PULLS_LOOKED_AT, Pull, Repository};
 use crate::change::{FileAction, FileChange};
@@ -92,6 +92,7 @@ pub(super) fn next<'a>(
 ) -> Result<Next<'a>, ForgeError> {
     let key = job.key;
     let base = base(job, repository, place)?;
+    refuse_base_branch(job, &base.name, place)?;
     if let Some(branch) = &repository.branch {
         let tip = &branch.target;
         if has_trailers(&tip.message, key) {
@@ -100,6 +101,10 @@ pub(super) fn next<'a>(
                 return Err(branch_taken(job, repository, &why));
             }
             return Ok(Next::Open { commit: &tip.oid });
+        }
+        if !is_our_name(job) {
+            let why = format!("its tip {} is no commit of this response", tip.oid);
+            return Err(branch_taken(job, repository, &why));
         }
     }
     let changes = changes(&job.intent.files, &base.target, repository)?;

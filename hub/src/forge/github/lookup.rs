@@ -57,7 +57,7 @@ impl Question {
     pub(super) fn weight(&self) -> usize {
         let patched = self.patched.iter().filter(|patched| **patched).count();
         10 + 2 * self.paths.len()
-            + 20 * patched
+            + 150 * patched
             + self.labels.len()
             + self.users.len()
             + self.teams.len()

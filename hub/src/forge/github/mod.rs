@@ -101,7 +101,8 @@ impl Github {
 
     async fn adopt(&self, job: &Job<'_>, found: &Found, pull: &Pull) -> Result<Made, ForgeError> {
         let notes = if people::lacks_labels(job, pull) {
-            self.account.adorn(job, found, &pull.id, &[]).await?
+            let adorned = self.account.adorn(job, found, &pull.id, &[]).await;
+            adorned.unwrap_or_else(|error| vec![format!("labels and people: {error}")])
         } else {
             Vec::new()
         };
@@ -255,7 +256,14 @@ impl Github {
             }
             Next::Open { .. } | Next::Commit { .. } => {}
         }
-        match self.write(job, repository, &next, wishes.draft).await? {
+        let written = match self.write(job, repository, &next, wishes.draft).await {
+            // Nobody knows what it did: look before anything else.
+            Err(ForgeError::Failed(error)) if error.kind == ErrorType::Transient => {
+                return Ok(Round::Again(ForgeError::Failed(error)));
+            }
+            other => other?,
+        };
+        match written {
             Written::Opened(opened) => {
                 let notes = std::mem::take(&mut wishes.notes);
                 let made = self.opened(job, &found, *opened, notes).await?;
@@ -291,6 +299,8 @@ impl Github {
             Some(pull) if has_trailers(pull.head_message(), job.key) => {
                 self.adopt(job, &found, pull).await.map(Round::Done)
             }
+            // Its commits may not be seen yet.
+            Some(pull) if pull.head_message().is_empty() => Ok(Round::Again(self.behind())),
             Some(_) => {
                 self.account.close(job, opened).await?;
                 let why = "it appeared while the pull request was being opened";

@@ -78,7 +78,16 @@ impl Account {
             }
             let together = queue.gather();
             let questions: Vec<&Question> = together.iter().map(|one| &one.question).collect();
-            let answers = self.ask_together(job, &questions).await;
+            let mut answers = self.ask_together(job, &questions).await;
+            // One question may be too much for the forge: the others have no part in that.
+            if questions.len() > 1 && matches!(answers, Err(ForgeError::Failed(_))) {
+                let mut alone = Vec::with_capacity(questions.len());
+                for question in &questions {
+                    let answer = self.ask_together(job, &[*question]).await;
+                    alone.push(answer.and_then(|mut answers| answers.remove(0)));
+                }
+                answers = Ok(alone);
+            }
             for (number, one) in together.into_iter().enumerate() {
                 let answer = match &answers {
                     Ok(answers) => answers[number].clone(),

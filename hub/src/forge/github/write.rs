@@ -213,11 +213,16 @@ impl Account {
         let made_branch = answer
             .take("branch")
             .and_then(|value| Some(value.pointer("/ref/id")?.as_str()?.to_owned()))
-            .filter(|_| made_commit.is_none() && plan.has_no_branch());
-        self.judge_failure(&answer, made_branch)
+            .filter(|_| made_commit.is_none() && plan.makes_an_empty_branch());
+        self.judge_failure(plan, &answer, made_branch)
     }
 
-    fn judge_failure(&self, answer: &Answer, made_branch: Option<String>) -> Written {
+    fn judge_failure(
+        &self,
+        plan: &Plan<'_>,
+        answer: &Answer,
+        made_branch: Option<String>,
+    ) -> Written {
         let first = ["branch", "commit", "pull"]
             .into_iter()
             .find_map(|alias| Some((alias, answer.errors_of(alias).next()?)));
@@ -234,7 +239,11 @@ impl Account {
             return Written::NoDrafts;
         }
         if alias == "pull" && error.says("no commits between") {
-            return Written::NoDifference;
+            // What was committed a moment ago does differ; it cannot be seen yet.
+            return match plan.commit {
+                CommitPlan::There(_) => Written::NoDifference,
+                _ => Written::LookAgain(self.behind(error)),
+            };
         }
         if is_there_already(alias, error) {
             return Written::LookAgain(self.behind(error));
@@ -287,13 +296,9 @@ fn missing_labels<'a>(
 }
 
 impl Plan<'_> {
-    fn has_no_branch(&self) -> bool {
-        match self.commit {
-            CommitPlan::There(_) => false,
-            CommitPlan::Mutation { branch, .. } | CommitPlan::Made { branch, .. } => {
-                branch.is_none()
-            }
-        }
+    /// Whether a branch that the document makes has nothing on it until the commit is made.
+    fn makes_an_empty_branch(&self) -> bool {
+        matches!(self.commit, CommitPlan::Mutation { branch: None, .. })
     }
 }
 

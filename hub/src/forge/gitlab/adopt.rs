@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::super::access::web_address;
 use super::super::http::failed;
-use super::super::ours::{has_marker, has_trailers};
+use super::super::ours::{has_marker, has_trailers, is_our_name};
 use super::super::{ForgeError, PullRequest, PullRequestState};
 use super::api::{Api, PAGE};
 use super::commit::{Committed, is_first};
@@ -130,10 +130,11 @@ impl Gitlab {
             }
             return self.adopt_commit(api, tip).await;
         }
-        if api
-            .branch(base)
-            .await?
-            .is_some_and(|base| base.id == tip.id)
+        if is_our_name(api.job)
+            && api
+                .branch(base)
+                .await?
+                .is_some_and(|base| base.id == tip.id)
         {
             return self.commit_onto(api, base, &tip).await;
         }

@@ -26,6 +26,7 @@ use self::api::Api;
 use self::commit::Committed;
 use super::access::{api_root, authorization};
 use super::http::{Http, failed};
+use super::ours::refuse_base_branch;
 use super::resolve::patched_paths;
 use super::{Forge, ForgeError, Job, Made, ObservedPull};
 use crate::change::CredentialRef;
@@ -143,6 +144,7 @@ impl Forge for Gitlab {
         }
         let api = self.api(job)?;
         let base = self.base(&api).await?;
+        refuse_base_branch(job, &base, self.http.place())?;
         let found = self.look_up(&api).await?;
         if !found.is_empty() {
             return Ok(Made::PullRequest(self.adopt(&api, found).await?));

@@ -30,7 +30,7 @@ use crate::change::ProviderKind;
 use crate::response::ErrorType;
 
 /// Longer answers are not read.
-const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
+const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 
 /// How long a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
