@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
+use indexmap::IndexMap;
 use jiff::Timestamp;
 use nabu_common::ids::{ClusterId, ResponseKey};
 use serde::{Deserialize, Serialize};
@@ -66,9 +67,10 @@ pub struct Lanes {
 struct Lane {
     running: usize,
     running_in: HashMap<String, usize>,
-    /// Lines of waiting responses; the front cluster is served next.
+    /// Clusters that have waiting responses; the front one is served next.
     turns: VecDeque<ClusterId>,
-    waiting: HashMap<ClusterId, HashMap<String, VecDeque<ResponseKey>>>,
+    /// Lines of each cluster by repository; the front one is served next.
+    waiting: HashMap<ClusterId, IndexMap<String, VecDeque<ResponseKey>>>,
 }
 
 impl Lanes {
@@ -233,7 +235,7 @@ impl Lanes {
         self.by_id
             .values()
             .flat_map(|lane| lane.waiting.values())
-            .flat_map(HashMap::values)
+            .flat_map(IndexMap::values)
             .map(VecDeque::len)
             .sum()
     }
@@ -306,10 +308,11 @@ impl Lane {
 
     fn take(&mut self, cluster: &ClusterId, repository: &str) -> Option<ResponseKey> {
         let lines = self.waiting.get_mut(cluster)?;
-        let line = lines.get_mut(repository)?;
+        let (repository, mut line) = lines.shift_remove_entry(repository)?;
         let key = line.pop_front();
-        if line.is_empty() {
-            lines.remove(repository);
+        // The rest of the line goes behind those of the other repositories.
+        if !line.is_empty() {
+            lines.insert(repository, line);
         }
         if lines.is_empty() {
             self.waiting.remove(cluster);
@@ -382,6 +385,27 @@ mod tests {
             next.is_empty(),
             "the slow repository already has its share: {next:?}"
         );
+    }
+
+    #[test]
+    fn a_cluster_takes_turns_between_its_repositories() {
+        let mut lanes = Lanes::default();
+        let first = ticket("o/first");
+        assert!(lanes.enter(&first, &key("c", 0), NOW));
+        lanes.limit(&first, Duration::from_secs(30), "slow down", NOW);
+        for number in 1..10 {
+            lanes.enter(&ticket("o/busy"), &key("c", number), NOW);
+        }
+        lanes.enter(&ticket("o/quiet"), &key("c", 99), NOW);
+        lanes.leave(&first, NOW);
+        let mut served = Vec::new();
+        for second in 30..33 {
+            for (_, ticket) in lanes.open(at(second)) {
+                lanes.leave(&ticket, at(second));
+                served.push(ticket.repository);
+            }
+        }
+        assert_eq!(served, ["o/busy", "o/quiet", "o/busy"]);
     }
 
     #[test]
