@@ -181,7 +181,12 @@ async fn a_lost_session_is_opened_again_with_everything_unfinished() {
     drop(first);
     plain(&rig.api, "b");
     let mut second = rig.hub.welcome().await;
-    assert_eq!(second.inventory().await, ["a", "b"]);
+    let mut named = second.inventory().await;
+    if named.len() == 1 {
+        // The watch has told of it only after the inventory had begun.
+        named.push(second.observed().await.r#ref.unwrap().name);
+    }
+    assert_eq!(named, ["a", "b"]);
     second.status("a", 3, Phase::Succeeded).await;
     assert_eq!(second.applied().await, ("uid-a".to_owned(), 3));
     drop(second);
