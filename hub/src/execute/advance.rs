@@ -241,6 +241,10 @@ fn report(context: &Context, made: &Result<Made, ForgeError>) {
             warn!(%error, "the attempt failed");
             "failed"
         }
+        Err(error @ ForgeError::Parked(_)) => {
+            warn!(%error, "people have to act; it is looked at again");
+            "parked"
+        }
         Err(error) => {
             warn!(%error, "the forge has to be waited for");
             "waited"

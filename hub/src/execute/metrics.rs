@@ -20,7 +20,7 @@ pub struct DispatchLabels {
 /// Labels of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct AttemptLabels {
-    /// `succeeded`, `failed`, or `waited`.
+    /// `succeeded`, `failed`, `waited` (a limit, an outage) or `parked` (until people act).
     pub outcome: &'static str,
 }
 

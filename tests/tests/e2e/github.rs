@@ -107,7 +107,7 @@ async fn a_limit_is_kept_to_over_a_restart_and_by_everybody_with_the_credential(
     let mut stage = Stage::start().await?;
     let limit = Limit::Secondary {
         status: 403,
-        retry_after: Some(Duration::from_secs(8)),
+        retry_after: Some(Duration::from_secs(15)),
     };
     stage.github.fault(Fault::new(Effect::Limit(limit)).at(1));
     let (first, _) = stage.bed.ask(eu().await, small_change()).await?;
@@ -133,4 +133,32 @@ async fn a_limit_is_kept_to_over_a_restart_and_by_everybody_with_the_credential(
     }
     assert_eq!(stage.repository.pulls()?.len(), 2);
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archived_repository_parks_its_responses_and_is_seen() -> Result<()> {
+    let stage = Stage::start().await?;
+    stage.repository.archive(true)?;
+    let (name, _) = stage.bed.ask(eu().await, small_change()).await?;
+    let parked = |status: &Value| status["error"]["reason"] == "RepositoryArchived";
+    let status = eu()
+        .await
+        .status_where(&name, "is parked", LIMIT, parked)
+        .await?;
+    assert_eq!(
+        (&status["phase"], &status["attempts"]),
+        (&"Pending".into(), &0.into()),
+        "{status:#}"
+    );
+    let series = "ugallu_gitops_responder_attempts_total{outcome=\"parked\"}";
+    assert!(stage.bed.hub.metric(series).await? >= 1.0);
+    let answer = stage.bed.explain("prod-eu", &name)?;
+    assert_eq!(
+        answer["error"]["reason"], "RepositoryArchived",
+        "{answer:#}"
+    );
+
+    stage.repository.archive(false)?;
+    let status = eu().await.finished(&name, LIMIT).await?;
+    stage.assert_the_one_pull_request(&status)
 }
