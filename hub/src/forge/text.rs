@@ -58,7 +58,7 @@ fn words(value: &Value) -> String {
 }
 
 /// The text without the token, should a forge send it back.
-fn without(text: &str, token: &SecretString) -> String {
+pub(super) fn without(text: &str, token: &SecretString) -> String {
     let token = token.expose_secret();
     if token.is_empty() {
         text.to_owned()

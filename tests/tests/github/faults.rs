@@ -161,3 +161,22 @@ async fn a_renamed_repository_is_found_by_its_old_name() {
     assert!(matches!(made, Ok(Made::PullRequest(_))), "{made:?}");
     assert_eq!(requests, 2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_github_sends_back_in_a_document_is_not_shown() {
+    let bed = Bed::new().await;
+    let message = format!("no access for {}", bed.github.token());
+    let body = json!({
+        "data": { "r0": null },
+        "errors": [{ "type": "FORBIDDEN", "path": ["r0"], "message": message }],
+    });
+    bed.github
+        .fault(Fault::new(Effect::Answer(Reply::json(200, &body))));
+    let error = bed.failure(&bed.intent("u-1", &REVOKE)).await;
+    assert_eq!(error.reason, "PermissionDenied");
+    assert!(
+        error.detail.contains("no access for ***"),
+        "{}",
+        error.detail
+    );
+}

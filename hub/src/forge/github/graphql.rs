@@ -127,7 +127,10 @@ impl Account {
     }
 
     fn read(&self, reply: &Reply) -> Result<Answer, ForgeError> {
-        let answer: Answer = reply.json()?;
+        let mut answer: Answer = reply.json()?;
+        for error in &mut answer.errors {
+            error.message = reply.without_token(&error.message);
+        }
         if let Some(limit) = answer.errors.iter().find(|error| error.is_limit()) {
             return Err(ForgeError::RateLimited {
                 retry_after: reply.reset_wait().unwrap_or(LIMIT_WAIT),

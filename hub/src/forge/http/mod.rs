@@ -204,7 +204,11 @@ impl Http {
         let begun = Instant::now();
         let answer = self.exchange(auth, call).await;
         let (result, answer) = match answer {
-            Ok(answer) => (status_label(answer.status), self.judge(answer)),
+            Ok(answer) => {
+                let label = status_label(answer.status);
+                let reply = self.judge(answer);
+                (label, reply.map(|reply| reply.to(auth.token.clone())))
+            }
             Err(error) => (transport_label(&error), Err(error)),
         };
         self.metrics

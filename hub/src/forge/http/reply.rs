@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
+use secrecy::SecretString;
 use serde::de::DeserializeOwned;
 
 use super::super::ForgeError;
-use super::super::text::one_line;
+use super::super::text::{one_line, without};
 use super::limit;
 use crate::response::{ErrorType, ResponseError};
 
@@ -21,6 +22,8 @@ pub(in super::super) struct Reply {
     place: String,
     date: Option<Timestamp>,
     reset_wait: Option<Duration>,
+    /// What the request was authorized with, to be left out of texts.
+    token: SecretString,
 }
 
 impl Reply {
@@ -32,7 +35,18 @@ impl Reply {
             place,
             date: None,
             reset_wait: None,
+            token: SecretString::from(""),
         }
+    }
+
+    /// The answer to a request that was authorized so.
+    pub(super) fn to(self, token: SecretString) -> Self {
+        Self { token, ..self }
+    }
+
+    /// A text of the answer's body, without the token should the forge have sent it back.
+    pub(in super::super) fn without_token(&self, text: &str) -> String {
+        without(text, &self.token)
     }
 
     /// The same answer with what its headers say of times.
