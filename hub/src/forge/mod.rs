@@ -6,6 +6,7 @@
 
 mod access;
 pub mod forgejo;
+mod git;
 mod github;
 pub mod gitlab;
 pub mod http;

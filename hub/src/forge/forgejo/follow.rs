@@ -75,14 +75,9 @@ async fn open_numbers(api: &Api<'_>) -> Result<HashSet<u64>, ForgeError> {
 }
 
 fn observed_pull(pull: &wire::Pull) -> ObservedPull {
-    let state = match (pull.merged, pull.state.as_str()) {
-        (true, _) => PullRequestState::Merged,
-        (false, "closed") => PullRequestState::Closed,
-        (false, _) => PullRequestState::Open,
-    };
     ObservedPull {
         number: pull.number,
-        state,
+        state: pull.state(),
         merge_commit: pull.merge_commit_sha.clone().filter(|_| pull.merged),
         ended_at: pull.merged_at.or(pull.closed_at),
     }

@@ -26,7 +26,7 @@ use super::access::{api_root, authorization, web_address};
 use super::http::{Http, failed};
 use super::ours::refuse_base_branch;
 use super::resolve::Resolved;
-use super::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest, PullRequestState};
+use super::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest};
 use crate::change::{CredentialRef, Intent};
 use crate::credentials::Credentials;
 use crate::response::ErrorType;
@@ -181,18 +181,13 @@ impl Forgejo {
         commit: Option<String>,
         adopted: bool,
     ) -> PullRequest {
-        let state = match (pull.merged, pull.state.as_str()) {
-            (true, _) => PullRequestState::Merged,
-            (false, "closed") => PullRequestState::Closed,
-            (false, _) => PullRequestState::Open,
-        };
         let commit = commit
             .or_else(|| Some(pull.head.sha.clone()))
             .filter(|sha| !sha.is_empty());
         PullRequest {
             url: self.address(pull),
             commit,
-            state,
+            state: pull.state(),
             adopted,
             notes: Vec::new(),
         }

@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::super::PullRequestState;
+
 #[derive(Debug, Deserialize)]
 pub(super) struct Pull {
     pub(super) number: u64,
@@ -27,6 +29,17 @@ pub(super) struct Pull {
     pub(super) merged_at: Option<Timestamp>,
     #[serde(default)]
     pub(super) closed_at: Option<Timestamp>,
+}
+
+impl Pull {
+    /// Whether it still waits.
+    pub(super) fn state(&self) -> PullRequestState {
+        match (self.merged, self.state.as_str()) {
+            (true, _) => PullRequestState::Merged,
+            (false, "closed") => PullRequestState::Closed,
+            (false, _) => PullRequestState::Open,
+        }
+    }
 }
 
 /// A pull request in a list.

@@ -17,11 +17,12 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 use url::Url;
 
+use super::super::access;
 use super::super::http::{Authorization, Call, Http, failed};
 use super::super::metrics::Operation;
 use super::super::{ForgeError, Job};
 use crate::change::CredentialRef;
-use crate::credentials::{Credentials, Secret, TOKEN_KEYS};
+use crate::credentials::{Credentials, Secret};
 use crate::response::ErrorType;
 
 /// How long before its end a token is replaced, at least; jitter adds as much again.
@@ -116,19 +117,14 @@ impl Authority {
         rest: &Url,
         job: &Job<'_>,
     ) -> Result<Authorization, ForgeError> {
-        let token = match &self.app {
-            None => self.secret(http)?.token().cloned().ok_or_else(|| {
-                self.missing(
-                    http,
-                    &format!("holds none of the keys {}", TOKEN_KEYS.join(", ")),
-                )
-            })?,
-            Some(app) => {
-                let identity = self.identity(app, http)?;
-                self.installation_token(app, &identity, http, rest, job)
-                    .await?
-            }
+        let Some(app) = &self.app else {
+            let (all, one) = (&self.credentials, &self.credential);
+            return access::authorization(all, one, "Bearer", http.place());
         };
+        let identity = self.identity(app, http)?;
+        let token = self
+            .installation_token(app, &identity, http, rest, job)
+            .await?;
         Authorization::new("Bearer", &token).ok_or_else(|| self.unusable_token())
     }
 

@@ -1,15 +1,13 @@
 //! Whose is it, and what is missing? Pure: what was found and what is wanted give the one next thing to do.
 
-use nabu_common::ids::ResponseKey;
-use sha1::Sha1;
-use sha2::{Digest as _, Sha256};
-
+use super::super::git::blob_id;
 use super::super::http::failed;
 use super::super::ours::{has_marker, has_trailers, is_our_name, refuse_base_branch};
 use super::super::{ForgeError, Job};
 use super::lookup::{Branch, Commit, Entry, PULLS_LOOKED_AT, Pull, Repository};
 use crate::change::{FileAction, FileChange};
 use crate::response::ErrorType;
+use nabu_common::ids::ResponseKey;
 
 /// An ordinary file, as git writes it.
 const REGULAR: u32 = 0o100_644;
@@ -225,7 +223,7 @@ fn is_as_wanted(action: &FileAction, entry: Option<&Entry>) -> bool {
     match (action, entry) {
         (FileAction::Delete, entry) => entry.is_none(),
         (FileAction::Write { contents }, Some(entry)) => {
-            entry.kind == "blob" && entry.oid == blob_oid(contents, entry.oid.len())
+            entry.kind == "blob" && entry.oid == blob_id(contents, entry.oid.len())
         }
         // It is made whole before: see [`super::patch`].
         (FileAction::Write { .. } | FileAction::Patch { .. }, _) => false,
@@ -264,34 +262,4 @@ fn changes(
         }
     }
     Ok(changes)
-}
-
-/// The object id that git gives a content, in a repository whose ids have this length.
-pub(super) fn blob_oid(contents: &str, length: usize) -> String {
-    let header = format!("blob {}\0", contents.len());
-    if length == 64 {
-        let hasher = Sha256::new().chain_update(header);
-        hex::encode(hasher.chain_update(contents).finalize())
-    } else {
-        let hasher = Sha1::new().chain_update(header);
-        hex::encode(hasher.chain_update(contents).finalize())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn object_ids_are_gits() {
-        // `printf 'hello\n' | git hash-object --stdin`, then with --object-format=sha256.
-        assert_eq!(
-            blob_oid("hello\n", 40),
-            "ce013625030ba8dba906f756967f9e9ca394464a"
-        );
-        assert_eq!(
-            blob_oid("hello\n", 64),
-            "2cf8d83d9ee29543b34a87727421fdecb7e3f3a183d337639025de576db9ebb4"
-        );
-    }
 }

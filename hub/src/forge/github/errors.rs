@@ -145,13 +145,13 @@ const TABLE: &[Row] = &[
         "something went wrong",
         Failed(Transient),
         "ForgeError",
-        "nothing is to be done if it passes",
+        "it is tried again by itself; if it stays, see the forge's status page",
     ),
     row(
         "timeout",
         Failed(Transient),
         "ForgeError",
-        "nothing is to be done if it passes",
+        "it is tried again by itself; if it stays, see the forge's status page",
     ),
 ];
 
@@ -176,7 +176,7 @@ impl Account {
             Some("SERVICE_UNAVAILABLE" | "INTERNAL" | "LOADING") | None => (
                 Transient,
                 "ForgeError",
-                "nothing is to be done if it passes",
+                "it is tried again by itself; if it stays, see the forge's status page",
             ),
             Some("STALE_DATA") => (Transient, "Behind", "the next attempt looks again"),
             Some(_) => (Permanent, "Rejected", "correct the route or the change"),

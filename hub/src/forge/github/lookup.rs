@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::decide::blob_oid;
+use super::super::git::blob_id;
 use crate::change::{FileAction, Intent};
 
 /// Pull requests of one branch name that are looked at. More can only come from forks.
@@ -188,7 +188,7 @@ impl Entry {
     /// Its content, if it came whole: GitHub cuts long texts, and gives none for what is no text.
     pub(super) fn whole_text(&self) -> Option<String> {
         let text = self.object.as_ref()?.text.as_ref()?;
-        (blob_oid(text, self.oid.len()) == self.oid).then(|| text.clone())
+        (blob_id(text, self.oid.len()) == self.oid).then(|| text.clone())
     }
 }
 

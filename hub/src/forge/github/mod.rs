@@ -22,13 +22,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tracing::warn;
-use url::Url;
 
 use self::account::{Account, Addresses};
 use self::auth::Authority;
 use self::decide::Next;
 use self::lookup::{Found, Pull, Question, Repository};
 use self::write::{CommitPlan, Opened, Plan, Written};
+use super::access::web_address;
 use super::http::{Http, failed};
 use super::ours::has_trailers;
 use super::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest, PullRequestState};
@@ -147,16 +147,10 @@ impl Github {
 
     /// The address for people. What a forge says is believed only as far as it is a web address.
     fn address(&self, url: &str, number: u64) -> String {
-        Url::parse(url)
-            .ok()
-            .filter(|url| matches!(url.scheme(), "http" | "https") && url.username().is_empty())
-            .map_or_else(
-                || {
-                    let web = self.account.web();
-                    format!("{web}/{}/{}/pull/{number}", self.owner, self.name)
-                },
-                String::from,
-            )
+        web_address(url).unwrap_or_else(|| {
+            let web = self.account.web();
+            format!("{web}/{}/{}/pull/{number}", self.owner, self.name)
+        })
     }
 
     /// Writes what is missing.
