@@ -95,7 +95,7 @@ async fn a_commit_of_ours_is_known_though_the_base_has_moved_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_changes_meanwhile_is_read_again() {
+async fn a_patch_goes_on_top_of_the_commit_that_it_was_made_from() {
     let bed = std::sync::Arc::new(bed().await);
     let intent = patching(&bed, "u-1", "spec.replicas = 5");
     bed.github
