@@ -10,6 +10,7 @@ pub mod fault_proxy;
 pub mod forge;
 pub mod hub;
 pub mod intents;
+pub mod mangle;
 pub mod objects;
 pub mod process;
 pub mod repository;
