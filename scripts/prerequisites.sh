@@ -17,6 +17,8 @@ mdbook_version=0.5.4
 # GitHub's published schemas, that the tests hold our test forge to.
 graphql_schema_version=15.26.1
 openapi_version=23.0.2
+# Webhooks as GitHub sends them.
+webhooks_version=7.6.1
 # Clients that the tests hold against it, and against the one that speaks as GitLab.
 octokit_version=5.0.5
 pygithub_version=2.10.0
@@ -150,6 +152,7 @@ if $install; then
   install_cargo_tool cargo-deny "$cargo_deny_version"
   install_cargo_tool mdbook "$mdbook_version" --no-default-features --features search
   install_npm_packages "@octokit/graphql-schema@$graphql_schema_version" "@octokit/openapi@$openapi_version" \
+    "@octokit/webhooks-examples@$webhooks_version" \
     "octokit@$octokit_version"
   # Of half a gigabyte one file is used.
   find "$cache/npm/node_modules/@octokit/openapi/generated" -name '*.json' ! -name api.github.com.json -delete
