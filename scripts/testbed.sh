@@ -65,9 +65,15 @@ build_gitea() { # output file
 }
 
 build_helm() { # output file
-  CGO_ENABLED=0 go build -trimpath -o "$1" \
-    -ldflags "-s -w -X $helm_module/internal/version.version=$(required_version helm "$helm_module")" \
-    "$helm_module/cmd/helm"
+  local version flags="-s -w" minor name
+  version=$(required_version helm "$helm_module")
+  minor=$(required_version helm k8s.io/client-go | cut -d . -f 2)
+  flags+=" -X $helm_module/internal/version.version=$version"
+  # The Kubernetes that templates are rendered for when no cluster is asked.
+  for name in lint/rules chartutil; do
+    flags+=" -X $helm_module/pkg/$name.k8sVersionMajor=1 -X $helm_module/pkg/$name.k8sVersionMinor=$minor"
+  done
+  CGO_ENABLED=0 go build -trimpath -o "$1" -ldflags "$flags" "$helm_module/cmd/helm"
 }
 
 build_kubectl() { # output file
