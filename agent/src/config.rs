@@ -31,11 +31,13 @@ pub struct Cli {
 }
 
 /// What the program does instead of serving.
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Prints the reference of all flags as Markdown.
     #[command(hide = true)]
     MarkdownHelp,
+    /// Ask a running server whether it is ready; exit code 0 if it is.
+    Ready(nabu_common::ops::Probe),
 }
 
 /// How the agent serves.

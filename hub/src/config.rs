@@ -39,6 +39,8 @@ pub enum Command {
     /// Print these flags as Markdown, for the documentation.
     #[command(hide = true)]
     MarkdownHelp,
+    /// Ask a running server whether it is ready; exit code 0 if it is.
+    Ready(nabu_common::ops::Probe),
 }
 
 /// What the server is told.

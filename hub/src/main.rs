@@ -14,8 +14,10 @@ fn start() -> anyhow::Result<()> {
         config,
         log,
     } = Cli::parse();
-    if let Some(Command::MarkdownHelp) = command {
-        return cli::print_markdown_help::<Cli>();
+    match command {
+        Some(Command::MarkdownHelp) => return cli::print_markdown_help::<Cli>(),
+        Some(Command::Ready(probe)) => return cli::print_readiness(&probe),
+        None => {}
     }
     telemetry::init(&log)?;
     tls::install_crypto_provider();

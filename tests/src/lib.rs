@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod bench;
+pub mod charts;
 pub mod cluster;
 pub mod fault_proxy;
 pub mod forge;
