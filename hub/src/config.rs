@@ -85,6 +85,40 @@ pub struct Config {
     #[arg(long, env = "NABU_HUB_TRUST_DOMAIN", default_value = "nabu")]
     pub trust_domain: TrustDomain,
 
+    /// File with the key (32 bytes in base64) that the built-in authority's private key is encrypted by in the database.
+    /// Turns the built-in authority on: the hub certifies agents that join with a token, administrators, and itself, and
+    /// the three TLS files are not used.
+    #[arg(long, env = "NABU_HUB_CA_ENCRYPTION_KEY_FILE", conflicts_with_all = ["ca_cert_file", "ca_key_file"])]
+    pub ca_encryption_key_file: Option<PathBuf>,
+
+    /// Certificate (PEM) of an authority of your own that the hub certifies agents, administrators and itself by, instead
+    /// of the built-in one.
+    #[arg(long, env = "NABU_HUB_CA_CERT_FILE", requires = "ca_key_file")]
+    pub ca_cert_file: Option<PathBuf>,
+
+    /// Private key (PEM) of --ca-cert-file.
+    #[arg(long, env = "NABU_HUB_CA_KEY_FILE", requires = "ca_cert_file")]
+    pub ca_key_file: Option<PathBuf>,
+
+    /// DNS name or IP address under which agents and administrators dial the hub, for the certificate that it makes for
+    /// itself. Repeatable; in the environment separated by commas.
+    #[arg(
+        long = "server-name",
+        env = "NABU_HUB_SERVER_NAMES",
+        value_delimiter = ',',
+        value_name = "NAME"
+    )]
+    pub server_names: Vec<String>,
+
+    /// Address of the hub in what `nabuctl cluster add` prints. `https://`, the first --server-name and the port of
+    /// --listen-agents if not given.
+    #[arg(long, env = "NABU_HUB_AGENTS_URL", value_name = "URL")]
+    pub agents_url: Option<String>,
+
+    /// How long certificates of agents live that the hub makes; at most 24h.
+    #[arg(long, env = "NABU_HUB_AGENT_CERTIFICATE_LIFETIME", default_value = "24h", value_parser = parse_lifetime)]
+    pub agent_certificate_lifetime: Duration,
+
     /// The SQLite database; made when it is missing.
     #[arg(long, env = "NABU_HUB_STORE", default_value = "/var/lib/nabu/nabu.db")]
     pub store: PathBuf,
@@ -169,6 +203,17 @@ impl Config {
     pub fn shutdown_grace(&self) -> Duration {
         Duration::from_secs(self.shutdown_grace_seconds.into())
     }
+}
+
+/// A number and a unit, from one second to one day.
+fn parse_lifetime(text: &str) -> Result<Duration, String> {
+    let span: jiff::SignedDuration = text
+        .parse()
+        .map_err(|error| format!("{error}; use for example 24h or 90m"))?;
+    Duration::try_from(span)
+        .ok()
+        .filter(|span| (Duration::from_secs(1)..=Duration::from_hours(24)).contains(span))
+        .ok_or_else(|| "it must be from 1s to 24h".to_owned())
 }
 
 /// One `--cluster-label`.

@@ -4,6 +4,7 @@
 //! [`crate::identity`].
 
 mod client;
+mod pin;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use client::{ClientTls, Connector};
+pub use pin::CaPin;
 pub use server::{IncomingLimits, PeerIdentity, ServerTls, TlsConnection, incoming};
 
 /// How often files are looked at for changes. A mount of a Secret follows its object within about a minute anyway.
