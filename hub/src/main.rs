@@ -2,6 +2,7 @@
 
 use clap::Parser as _;
 use nabu_common::{cli, shutdown, telemetry, tls};
+use nabu_hub::authority::first_admin;
 use nabu_hub::config::{Cli, Command};
 
 fn main() -> std::process::ExitCode {
@@ -17,9 +18,12 @@ fn start() -> anyhow::Result<()> {
     if let Some(Command::MarkdownHelp) = command {
         return cli::print_markdown_help::<Cli>();
     }
-    telemetry::init(&log)?;
     tls::install_crypto_provider();
     let runtime = tokio::runtime::Runtime::new()?;
+    if let Some(Command::InitAdmin { name, out, at }) = command {
+        return runtime.block_on(first_admin::run(&at, &name, &out));
+    }
+    telemetry::init(&log)?;
     runtime.block_on(async {
         let run = nabu_hub::run::run(config, shutdown::signal_token()?);
         Box::pin(run).await

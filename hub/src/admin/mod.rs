@@ -2,6 +2,8 @@
 //!
 //! Answers come from the store; wire types end in [`convert`].
 
+pub mod authority;
+pub mod clusters;
 mod convert;
 
 use jiff::Timestamp;
