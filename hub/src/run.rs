@@ -173,7 +173,7 @@ pub async fn serve(
     let admin = serve_admin(
         listeners.admin,
         door.tls(),
-        Admin::new(Arc::clone(&store), gateway.clone()),
+        Admin::new(Arc::clone(&store), door.identities().store, gateway.clone()),
         door.admin_services(&store, &gateway, &dispatcher),
         shutdown.clone(),
     );
