@@ -2,6 +2,8 @@
 //!
 //! Answers come from the store; wire types end in [`convert`].
 
+pub mod authority;
+pub mod clusters;
 mod convert;
 
 use jiff::Timestamp;
@@ -18,6 +20,7 @@ use tracing::error;
 
 use crate::gateway::Gateway;
 use crate::response::Phase;
+use crate::store::identity::SharedIdentities;
 use crate::store::{ResponseFilter, SharedStore, StoreError};
 
 /// A page that does not say how long it should be.
@@ -48,13 +51,18 @@ pub fn authorize(request: Request<()>) -> Result<Request<()>, Status> {
 /// Answers administrators.
 pub struct Admin {
     store: SharedStore,
+    identities: SharedIdentities,
     gateway: Gateway,
 }
 
 impl Admin {
     /// Answers from this store, and knows from the gateway who is connected.
-    pub fn new(store: SharedStore, gateway: Gateway) -> Self {
-        Self { store, gateway }
+    pub fn new(store: SharedStore, identities: SharedIdentities, gateway: Gateway) -> Self {
+        Self {
+            store,
+            identities,
+            gateway,
+        }
     }
 
     async fn find(&self, request: &GetResponseRequest) -> Result<ResponseKey, Status> {
@@ -119,10 +127,13 @@ impl AdminService for Admin {
         } else {
             None
         };
+        let identities = self.identities.cluster_identities().await.map_err(failed)?;
         let clusters = page
             .into_iter()
             .map(|record| {
-                convert::cluster(record, self.gateway.is_connected(&record.facts.cluster))
+                let id = &record.facts.cluster;
+                let identity = identities.get(id).cloned().unwrap_or_default();
+                convert::cluster(record, &identity, self.gateway.is_connected(id))
             })
             .collect();
         Ok(Response::new(ListClustersResponse {

@@ -17,6 +17,12 @@ const MAX_ANSWER: usize = 32 * 1024 * 1024;
 pub(super) async fn connect(
     connection: &Connection,
 ) -> anyhow::Result<AdminServiceClient<Channel>> {
+    let channel = channel(connection).await?;
+    Ok(AdminServiceClient::new(channel).max_decoding_message_size(MAX_ANSWER))
+}
+
+/// A connection that shows the administrator's certificate.
+pub(super) async fn channel(connection: &Connection) -> anyhow::Result<Channel> {
     let hub = &connection.hub;
     let tls = ClientTls::load(TlsFiles::in_folder(&connection.tls_dir)).with_context(|| {
         format!(
@@ -30,13 +36,12 @@ pub(super) async fn connect(
         })?
         .connect_timeout(TIMEOUT)
         .timeout(TIMEOUT);
-    let channel = endpoint
+    endpoint
         .connect_with_connector(tls.connector(connection.server_name.clone()))
         .await
         .with_context(|| {
             format!("cannot reach the hub's admin API at {hub}; check --hub and the certificates")
-        })?;
-    Ok(AdminServiceClient::new(channel).max_decoding_message_size(MAX_ANSWER))
+        })
 }
 
 /// A refusal in the hub's own words.

@@ -2,7 +2,9 @@
 //!
 //! Flags and commands are here, the connection in [`client`], what people see in [`view`].
 
+mod authority;
 mod client;
+mod cluster;
 mod pki;
 mod view;
 
@@ -11,6 +13,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use cluster::Act;
 use nabu_common::ids::ClusterId;
 use nabu_proto::admin_v1::{GetResponseRequest, ListClustersRequest, ListResponsesRequest};
 
@@ -86,6 +89,12 @@ pub enum Command {
     /// Responses: what became of EventResponses.
     #[command(subcommand, visible_alias = "responses")]
     Response(ResponseCommand),
+    /// The hub's own authority.
+    #[command(subcommand)]
+    Ca(authority::CaCommand),
+    /// Certificates of administrators, by the hub's own authority.
+    #[command(subcommand)]
+    Admin(authority::AdminCommand),
     /// Make certificates.
     #[command(subcommand)]
     Pki(PkiCommand),
@@ -100,6 +109,34 @@ pub enum ClusterCommand {
     /// List clusters.
     #[command(visible_alias = "ls")]
     List,
+    /// Add a cluster, or let it join again: prints the command that installs its agent, with a join token for one use.
+    Add(cluster::AddArgs),
+    /// End the session of a cluster, and let it open none, renew nothing and enrol with no token.
+    Revoke {
+        /// The cluster id.
+        cluster: ClusterId,
+    },
+    /// Take a revocation back.
+    Restore {
+        /// The cluster id.
+        cluster: ClusterId,
+    },
+    /// Forget a cluster: ends its session, revokes its certificates and tokens for good, cancels what is unfinished.
+    Remove {
+        /// The cluster id.
+        cluster: ClusterId,
+    },
+    /// Let another Kubernetes cluster take over a cluster id.
+    Rebind {
+        /// The cluster id.
+        cluster: ClusterId,
+        /// UID of the namespace kube-system of the cluster that takes over. The next one that opens a session if not given.
+        #[arg(long, value_name = "UID")]
+        to: Option<String>,
+    },
+    /// Join tokens.
+    #[command(subcommand)]
+    Token(cluster::TokenCommand),
 }
 
 /// About responses.
@@ -196,6 +233,26 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
     } = cli;
     match command {
         Command::Pki(command) => pki::run(command, out),
+        Command::Ca(command) => authority::ca(&connection, command, output, out).await,
+        Command::Admin(command) => authority::admin(&connection, command, out).await,
+        Command::Cluster(ClusterCommand::Add(args)) => {
+            cluster::add(&connection, args, output, out).await
+        }
+        Command::Cluster(ClusterCommand::Revoke { cluster }) => {
+            cluster::act(&connection, Act::Revoke, cluster, out).await
+        }
+        Command::Cluster(ClusterCommand::Restore { cluster }) => {
+            cluster::act(&connection, Act::Restore, cluster, out).await
+        }
+        Command::Cluster(ClusterCommand::Remove { cluster }) => {
+            cluster::act(&connection, Act::Remove, cluster, out).await
+        }
+        Command::Cluster(ClusterCommand::Rebind { cluster, to }) => {
+            cluster::rebind(&connection, cluster, to, out).await
+        }
+        Command::Cluster(ClusterCommand::Token(command)) => {
+            cluster::token(&connection, command, output, out).await
+        }
         Command::Cluster(ClusterCommand::List) => {
             let mut client = client::connect(&connection).await?;
             let mut clusters = Vec::new();

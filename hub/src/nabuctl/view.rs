@@ -7,7 +7,7 @@ use comfy_table::presets;
 use comfy_table::{ContentArrangement, Table};
 use jiff::Timestamp;
 use nabu_proto::admin_v1::{
-    Attempt, ChangeText, Cluster, GetResponseResponse, HistoryEntry, Response,
+    Attempt, ChangeText, Cluster, GetResponseResponse, HistoryEntry, Response, Rotation, Token,
 };
 use serde_json::{Value, json};
 
@@ -30,6 +30,7 @@ pub(super) fn clusters(clusters: &[Cluster], output: Output, out: Out<'_>) -> an
             let mut headings = vec![
                 "CLUSTER",
                 "NAME",
+                "STATE",
                 "CONNECTED",
                 "LAST SEEN",
                 "UNFINISHED",
@@ -37,12 +38,19 @@ pub(super) fn clusters(clusters: &[Cluster], output: Output, out: Out<'_>) -> an
                 "KUBERNETES",
             ];
             if wide {
-                headings.extend(["RESPONDERS", "KUBE-SYSTEM UID", "EPOCH"]);
+                headings.extend([
+                    "RESPONDERS",
+                    "KUBE-SYSTEM UID",
+                    "EPOCH",
+                    "CERTIFICATE UNTIL",
+                    "REFUSED UID",
+                ]);
             }
             let rows = clusters.iter().map(|cluster| {
                 let mut row = vec![
                     cluster.cluster_id.clone(),
                     cluster.name.clone(),
+                    cluster.state.clone(),
                     if cluster.connected { "yes" } else { "no" }.to_owned(),
                     time(cluster.last_seen_at),
                     cluster.unfinished.to_string(),
@@ -54,11 +62,98 @@ pub(super) fn clusters(clusters: &[Cluster], output: Output, out: Out<'_>) -> an
                         cluster.responder_names.join(","),
                         cluster.kube_system_uid.clone(),
                         cluster.session_epoch.to_string(),
+                        time(cluster.certificate_not_after),
+                        cluster.refused_kube_system_uid.clone(),
                     ]);
                 }
                 row
             });
             print_table(&headings, rows, "the hub knows no cluster yet", out)
+        }
+    }
+}
+
+/// Join tokens, without the tokens.
+pub(super) fn tokens(tokens: &[Token], output: Output, out: Out<'_>) -> anyhow::Result<()> {
+    match output {
+        Output::Json => {
+            let tokens = tokens.iter().map(|token| {
+                json!({
+                    "tokenId": token.token_id,
+                    "clusterId": token.cluster_id,
+                    "state": token.state,
+                    "createdBy": token.created_by,
+                    "createdAt": json_time(token.created_at),
+                    "expiresAt": json_time(token.expires_at),
+                    "usedAt": json_time(token.used_at),
+                })
+            });
+            print_json(&Value::Array(tokens.collect()), out)
+        }
+        Output::Name => print_names(tokens.iter().map(|token| token.token_id.as_str()), out),
+        Output::Table | Output::Wide => {
+            let rows = tokens.iter().map(|token| {
+                vec![
+                    token.token_id.clone(),
+                    token.cluster_id.clone(),
+                    token.state.clone(),
+                    time(token.expires_at),
+                    time(token.used_at),
+                    token.created_by.clone(),
+                ]
+            });
+            let headings = ["TOKEN", "CLUSTER", "STATE", "EXPIRES", "USED", "BY"];
+            print_table(&headings, rows, "there is no join token", out)
+        }
+    }
+}
+
+/// The authorities of the hub, and who waits for what.
+pub(super) fn rotation(rotation: &Rotation, output: Output, out: Out<'_>) -> anyhow::Result<()> {
+    let authorities = &rotation.authorities;
+    match output {
+        Output::Json => {
+            let authorities = authorities.iter().map(|one| {
+                json!({
+                    "pin": one.pin,
+                    "issuing": one.issuing,
+                    "serving": one.serving,
+                    "createdAt": json_time(one.created_at),
+                    "notAfter": json_time(one.not_after),
+                })
+            });
+            let rotation = json!({
+                "state": rotation.state,
+                "authorities": authorities.collect::<Vec<_>>(),
+                "waitingFor": rotation.waiting_for,
+            });
+            print_json(&rotation, out)
+        }
+        Output::Name => print_names(authorities.iter().map(|one| one.pin.as_str()), out),
+        Output::Table | Output::Wide => {
+            let yes = |flag| if flag { "yes" } else { "no" }.to_owned();
+            let rows = authorities.iter().map(|one| {
+                vec![
+                    one.pin.clone(),
+                    yes(one.issuing),
+                    yes(one.serving),
+                    time(one.created_at),
+                    time(one.not_after),
+                ]
+            });
+            writeln!(out, "{}", rotation.state)?;
+            let headings = [
+                "AUTHORITY",
+                "CERTIFIES",
+                "HUB'S OWN",
+                "CREATED",
+                "NOT AFTER",
+            ];
+            print_table(&headings, rows, "the hub has no authority", out)?;
+            if !rotation.waiting_for.is_empty() {
+                writeln!(out, "waits for: {}", rotation.waiting_for.join(", "))?;
+            }
+            Ok(())
         }
     }
 }
@@ -284,7 +379,7 @@ fn visible(text: &str) -> String {
         .collect()
 }
 
-fn time(at: Option<prost_types::Timestamp>) -> String {
+pub(super) fn time(at: Option<prost_types::Timestamp>) -> String {
     timestamp(at)
         .map(|at| format!("{at:.0}"))
         .unwrap_or_default()
@@ -355,6 +450,10 @@ fn cluster_json(cluster: &Cluster) -> Value {
         "unfinished": cluster.unfinished,
         "oldestUnfinishedAt": json_time(cluster.oldest_unfinished_at),
         "sessionEpoch": cluster.session_epoch,
+        "state": cluster.state,
+        "refusedKubeSystemUid": cluster.refused_kube_system_uid,
+        "refusedAt": json_time(cluster.refused_at),
+        "certificateNotAfter": json_time(cluster.certificate_not_after),
     })
 }
 
