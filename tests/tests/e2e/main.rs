@@ -16,6 +16,7 @@ mod failures;
 mod follow;
 mod github;
 mod gitlab;
+mod hostile;
 mod identity;
 mod objects;
 mod outages;
