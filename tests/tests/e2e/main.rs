@@ -12,6 +12,7 @@
 mod bed;
 mod binaries;
 mod crash;
+mod enrolment;
 mod failures;
 mod follow;
 mod github;
@@ -19,5 +20,6 @@ mod gitlab;
 mod identity;
 mod objects;
 mod outages;
+mod refusals;
 mod routes;
 mod watched_config;
