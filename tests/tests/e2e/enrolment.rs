@@ -150,12 +150,12 @@ fn all_responses(hub: &TestHub) -> Result<usize> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_whose_certificate_ran_out_asks_for_a_token_and_loses_nothing() -> Result<()> {
-    let hub = hub(&["--agent-certificate-lifetime", "2s"]).await?;
+    let hub = hub(&["--agent-certificate-lifetime", "8s"]).await?;
     let responder = unique("responder");
     let arguments = ["--responder", &responder, "--leader-elect=false"];
     let mut agent = TestAgent::join(eu().await, "prod-eu", &hub, &arguments).await?;
     agent.stop()?;
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    tokio::time::sleep(std::time::Duration::from_secs(9)).await;
     agent.launch()?;
     eventually("the agent asks for a token", LIMIT, || async {
         (agent.metric("nabu_agent_join_token_needed").await.ok()? > 0.0).then_some(())
@@ -166,7 +166,8 @@ async fn an_agent_whose_certificate_ran_out_asks_for_a_token_and_loses_nothing()
     eu().await.create_event_response(&name, spec).await?;
     let added = hub.add_cluster("prod-eu", &[])?;
     agent.give_token(added["token"].as_str().context("no token")?)?;
-    let status = eu().await.finished(&name, LIMIT).await?;
+    let finished = eu().await.finished(&name, LIMIT).await;
+    let status = finished.with_context(|| logs(&hub, &agent))?;
     assert_eq!(status["phase"], "Succeeded", "{status:#}");
     Ok(())
 }
@@ -239,14 +240,21 @@ async fn load_until(
     Ok(names)
 }
 
-async fn all_succeeded_at_once(hub: &TestHub, names: &[String]) -> Result<()> {
+async fn all_succeeded_at_once(hub: &TestHub, agent: &TestAgent, names: &[String]) -> Result<()> {
     for name in names {
-        let status = eu().await.finished(name, LIMIT).await?;
+        let finished = eu().await.finished(name, LIMIT).await;
+        let status = finished.with_context(|| logs(hub, agent))?;
         assert_eq!(status["phase"], "Succeeded", "{name}: {status:#}");
         assert_eq!(status["attempts"], 1, "{name}: {status:#}");
     }
     assert_eq!(all_responses(hub)?, names.len());
     Ok(())
+}
+
+/// The ends of both logs, for a test that failed.
+fn logs(hub: &TestHub, agent: &TestAgent) -> String {
+    let end = |text: &str| nabu_tests::process::tail(text, 40);
+    format!("hub:\n{}\nagent:\n{}", end(&hub.log()), end(&agent.log()))
 }
 
 fn rotation(hub: &TestHub, step: &str) -> Result<Value> {
@@ -282,7 +290,7 @@ async fn the_authority_is_rotated_under_load_and_nobody_is_left_behind() -> Resu
         Ok(more < 0)
     };
     names.extend(load_until(&responder, done).await?);
-    all_succeeded_at_once(&hub, &names).await
+    all_succeeded_at_once(&hub, &agent, &names).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -290,7 +298,7 @@ async fn a_rotation_is_rolled_back_under_load_and_survives_a_restart_of_the_hub(
     let mut hub = hub(&[]).await?;
     let responder = unique("responder");
     let arguments = ["--responder", &responder, "--leader-elect=false"];
-    let _agent = TestAgent::join(eu().await, "prod-eu", &hub, &arguments).await?;
+    let agent = TestAgent::join(eu().await, "prod-eu", &hub, &arguments).await?;
     let before = rotation(&hub, "status")?["authorities"][0]["pin"].clone();
     rotation(&hub, "start")?;
     let mut names = load_until(&responder, async || nobody_waits(&hub)).await?;
@@ -305,7 +313,7 @@ async fn a_rotation_is_rolled_back_under_load_and_survives_a_restart_of_the_hub(
     names.extend(load_until(&responder, async || nobody_waits(&hub)).await?);
     let after = rotation(&hub, "finish")?;
     assert_eq!(after["authorities"][0]["pin"], before);
-    all_succeeded_at_once(&hub, &names).await
+    all_succeeded_at_once(&hub, &agent, &names).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
