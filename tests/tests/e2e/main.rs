@@ -12,6 +12,7 @@
 mod bed;
 mod binaries;
 mod crash;
+mod enrolment;
 mod failures;
 mod follow;
 mod github;
@@ -20,6 +21,7 @@ mod hostile;
 mod identity;
 mod objects;
 mod outages;
+mod refusals;
 mod routes;
 mod watched_config;
 mod webhooks;

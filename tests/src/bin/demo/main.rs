@@ -121,16 +121,18 @@ async fn set_up() -> Result<Stage> {
         TestCluster::start(Crds::Nabu),
         Forge::start(&name)
     )?;
-    say("Starting a hub, and an agent for each cluster.");
+    say(
+        "Starting a hub, and an agent for each cluster that joins with a token of `nabuctl cluster add`.",
+    );
     let documents = [
         ("config.yaml", config(&forge)?),
         ("secret.yaml", token_secret("gitops-bot", forge.token())),
     ];
-    let hub = TestHub::start(&documents, HubOptions::default()).await?;
+    let hub = TestHub::start(&documents, HubOptions::certifying(&[])).await?;
     let arguments = ["--leader-elect=false"];
     let agents = [
-        TestAgent::start(&eu, "prod-eu", &hub, &arguments).await?,
-        TestAgent::start(&us, "prod-us", &hub, &arguments).await?,
+        TestAgent::join(&eu, "prod-eu", &hub, &arguments).await?,
+        TestAgent::join(&us, "prod-us", &hub, &arguments).await?,
     ];
     Ok(Stage {
         eu,
