@@ -5,6 +5,7 @@
 //! write by itself. [`registry`] gives the forge of a target; [`http`] is the one way to send a request.
 
 mod access;
+mod doubt;
 pub mod forgejo;
 mod git;
 mod github;

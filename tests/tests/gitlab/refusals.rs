@@ -159,6 +159,7 @@ async fn what_cannot_be_written_is_named() {
         "PermissionDenied",
     )
     .await;
+    assert_eq!(bed.project.branches().unwrap(), ["main"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,13 +172,14 @@ async fn an_archived_project_and_one_that_moved_are_named() {
         panic!("not parked: {made:?}");
     };
     assert_eq!(error.reason, "RepositoryArchived", "{}", error.detail);
+    assert_eq!(bed.gitlab.requests().len(), 1, "the question tells it");
 
     let bed = Bed::new().await;
     let intent = bed.intent("u-1", &DENY);
     bed.project.rename("ninsun-labs/elsewhere").unwrap();
     bed.expect(&intent, ErrorType::Permanent, "Moved").await;
     let posts = bed.count("POST");
-    assert_eq!(posts, 0, "the token goes nowhere else");
+    assert_eq!(posts, 1, "the question; nothing is written");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -200,6 +202,11 @@ async fn refused(number: u32, answer: (u16, Value), expected: (ErrorType, &str),
     let intent = bed.intent("u-1", &DENY);
     let (status, body) = answer;
     let reply = Reply::json(status, &body);
+    if number == 1 {
+        // The question is refused, and then what is asked over the REST API.
+        let again = Effect::Answer(reply.clone());
+        bed.gitlab.fail(Fault::new(again).at(2));
+    }
     bed.gitlab
         .fail(Fault::new(Effect::Answer(reply)).at(number));
     let error = bed.failure(&intent).await;

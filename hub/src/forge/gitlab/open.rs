@@ -33,10 +33,11 @@ impl Gitlab {
         api: &Api<'_>,
         base: &str,
         commit: String,
+        body: &str,
     ) -> Result<PullRequest, ForgeError> {
         let mut notes = Vec::new();
         let people = self.people(api, &mut notes).await?;
-        let reply = api.open(base, &people).await?;
+        let reply = api.open(base, &people, body).await?;
         if reply.status.as_u16() == 409 {
             return self.adopt_other(api, &reply).await;
         }
@@ -44,6 +45,7 @@ impl Gitlab {
             return Err(self.not_opened(api, base, &reply).await?);
         }
         let request: wire::MergeRequest = reply.json()?;
+        self.remember_opened(&api.job.intent.branch, request.iid);
         notes.extend(left_out(&people, &request));
         if !notes.is_empty() {
             warn!(

@@ -3,9 +3,9 @@
 use super::super::ForgeError;
 use super::super::http::{Reply, failed};
 use super::super::ours::not_a_file;
-use super::Gitlab;
 use super::api::Api;
 use super::plan::NoFile;
+use super::{Gitlab, ROUNDS};
 use crate::response::ErrorType;
 
 /// What GitLab says when it cannot take an action for a file: the API since 8.13, Gitaly since it checks this.
@@ -59,9 +59,7 @@ impl Gitlab {
             .await?
             .ok_or_else(|| self.project_not_found())?;
         if project.archived {
-            let detail = format!("{place} is archived{said}; unarchive it or change the route");
-            let kind = ErrorType::Permanent;
-            return Ok(ForgeError::parked(kind, "RepositoryArchived", detail));
+            return Ok(self.archived(&said));
         }
         let branch = &api.job.intent.branch;
         let detail = format!(
@@ -92,6 +90,28 @@ impl Gitlab {
             self.http.place(),
         );
         Err(failed(ErrorType::Permanent, "BaseBranchNotFound", detail))
+    }
+
+    pub(super) fn archived(&self, said: &str) -> ForgeError {
+        let place = self.http.place();
+        let detail = format!("{place} is archived{said}; unarchive it or change the route");
+        ForgeError::parked(ErrorType::Permanent, "RepositoryArchived", detail)
+    }
+
+    pub(super) fn merge_requests_off(&self) -> ForgeError {
+        let detail = format!(
+            "merge requests are switched off in {}, or for the token; switch them on and give it the role Developer",
+            self.http.place()
+        );
+        failed(ErrorType::Unauthorized, "PermissionDenied", detail)
+    }
+
+    pub(super) fn base_busy(&self, base: &str) -> ForgeError {
+        let detail = format!(
+            "{base} of {} changed {ROUNDS} times between reading its files and patching them",
+            self.http.place()
+        );
+        failed(ErrorType::Transient, "BaseBusy", detail)
     }
 
     pub(super) fn project_not_found(&self) -> ForgeError {
