@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
@@ -31,6 +31,12 @@ pub enum Fault {
     Answer(u32, u16),
     /// Every request gets this answer.
     AnswerAll(u16),
+    /// The forge does it; the answer is this one.
+    AnswerAfter(u32, u16),
+    /// The connection ends before the forge sees it.
+    CutBefore(u32),
+    /// The forge does it; the connection ends without an answer.
+    CutAfter(u32),
 }
 
 struct Shared {
@@ -51,7 +57,12 @@ impl Shared {
     fn fault_of(&self, number: u32) -> Option<Fault> {
         let mut faults = self.faults();
         let index = faults.iter().position(|fault| match fault {
-            Fault::HoldBefore(n) | Fault::HoldAfter(n) | Fault::Answer(n, _) => *n == number,
+            Fault::HoldBefore(n)
+            | Fault::HoldAfter(n)
+            | Fault::Answer(n, _)
+            | Fault::AnswerAfter(n, _)
+            | Fault::CutBefore(n)
+            | Fault::CutAfter(n) => *n == number,
             Fault::AnswerAll(_) => true,
         })?;
         let fault = faults[index];
@@ -167,18 +178,30 @@ async fn forward(State(shared): State<Arc<Shared>>, request: Request) -> Respons
     let number = shared.requests.fetch_add(1, Ordering::SeqCst) + 1;
     let fault = shared.fault_of(number);
     match fault {
-        Some(Fault::Answer(_, status) | Fault::AnswerAll(status)) => {
-            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            return (status, "a fault on purpose").into_response();
-        }
+        Some(Fault::Answer(_, status) | Fault::AnswerAll(status)) => return on_purpose(status),
+        Some(Fault::CutBefore(_)) => return cut(),
         Some(Fault::HoldBefore(_)) => shared.hold().await,
-        Some(Fault::HoldAfter(_)) | None => {}
+        Some(Fault::HoldAfter(_) | Fault::AnswerAfter(..) | Fault::CutAfter(_)) | None => {}
     }
     let answer = pass(&shared, request).await;
-    if let Some(Fault::HoldAfter(_)) = fault {
-        shared.hold().await;
+    match fault {
+        Some(Fault::HoldAfter(_)) => shared.hold().await,
+        Some(Fault::AnswerAfter(_, status)) => return on_purpose(status),
+        Some(Fault::CutAfter(_)) => return cut(),
+        _ => {}
     }
     answer.unwrap_or_else(|error| (StatusCode::BAD_GATEWAY, error.to_string()).into_response())
+}
+
+fn on_purpose(status: u16) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, "a fault on purpose").into_response()
+}
+
+/// A body that fails before its first byte: the connection is closed, and nothing was sent.
+fn cut() -> Response {
+    let nothing = futures::stream::once(async { Err::<Bytes, _>(anyhow!("cut on purpose")) });
+    Response::new(Body::from_stream(nothing))
 }
 
 async fn pass(shared: &Shared, request: Request) -> Result<Response> {
