@@ -6,6 +6,7 @@
 
 mod access;
 mod doubt;
+mod error_table;
 pub mod forgejo;
 mod git;
 mod github;

@@ -7,6 +7,7 @@
 mod adopt;
 mod api;
 mod commit;
+mod errors;
 mod extras;
 mod follow;
 mod patch;
@@ -24,7 +25,7 @@ use self::api::Api;
 use self::commit::Committed;
 use super::access::{api_root, authorization, web_address};
 use super::doubt::{LastWrite, SECOND_LOOK_AFTER, Write};
-use super::http::{Http, failed};
+use super::http::{Http, Reply, failed};
 use super::ours::{has_trailers, refuse_base_branch};
 use super::resolve::Resolved;
 use super::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest};
@@ -153,7 +154,7 @@ impl Forgejo {
             let pull = api
                 .pull(base, &api.job.intent.branch)
                 .await?
-                .ok_or_else(|| reply.error())?;
+                .ok_or_else(|| self.explain(&reply))?;
             return self.adopt_pull(api, pull).await;
         }
         let mut pull = None;
@@ -169,8 +170,9 @@ impl Forgejo {
             Some(pull) => pull,
             None if reply.status.as_u16() == 404 => {
                 self.explain_missing(api, base).await?;
-                return Err(reply.error());
+                return Err(self.explain(&reply));
             }
+            None if !reply.status.is_success() => return Err(self.explain(&reply)),
             None => reply.json()?,
         };
         extras::add_missing_people(api, &pull).await?;
@@ -193,6 +195,11 @@ impl Forgejo {
             adopted,
             notes: Vec::new(),
         }
+    }
+
+    /// What an answer means that is no success.
+    fn explain(&self, reply: &Reply) -> ForgeError {
+        errors::explain(reply, self.http.place())
     }
 
     /// The address for people. What a forge says is believed only as far as it is a web address.

@@ -167,6 +167,18 @@ impl Api<'_> {
         Ok(branch.map(|branch| branch.commit))
     }
 
+    /// The name of a branch below this name, if there is one.
+    pub(super) async fn branch_below(&self, name: &str) -> Result<Option<String>, ForgeError> {
+        let start = format!("{name}/");
+        let search = format!("^{start}");
+        let segments = ["repository", "branches"];
+        let query = [("search", search.as_str())];
+        let reply = self.get(Operation::Read, &segments, &query).await?;
+        let found: Option<Vec<wire::Branch>> = reply.found()?;
+        let names = found.into_iter().flatten().map(|branch| branch.name);
+        Ok(names.into_iter().find(|name| name.starts_with(&start)))
+    }
+
     /// A commit.
     pub(super) async fn commit(&self, sha: &str) -> Result<Option<wire::Commit>, ForgeError> {
         let segments = ["repository", "commits", sha];

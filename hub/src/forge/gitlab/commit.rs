@@ -99,16 +99,18 @@ impl Gitlab {
         reply: &Reply,
     ) -> Result<ForgeError, ForgeError> {
         self.explain_missing(api, base).await?;
-        // Gitaly's words for a reference that somebody else moves at this moment.
-        if reply.says("Please refresh and try again") || reply.says("cannot lock ref") {
-            let branch = &api.job.intent.branch;
+        let error = self.explain_refusal(api, base, reply).await?;
+        // Gitaly says the same of a branch that somebody else makes at this moment, and of one that can never be made.
+        if matches!(&error, ForgeError::Failed(error) if error.reason == "BranchBusy")
+            && let Some(other) = self.branch_in_the_way(api).await?
+        {
             let detail = format!(
-                "the branch {branch} of {} is being made at this moment",
-                self.project
+                "the branch {} of {} cannot be beside the branch {other}, which is a folder to git or lies in one; remove that or change branchPrefix",
+                api.job.intent.branch, self.project
             );
-            return Ok(failed(ErrorType::Transient, "BranchBusy", detail));
+            return Ok(failed(ErrorType::Conflicting, "BranchTaken", detail));
         }
-        self.explain_refusal(api, base, reply).await
+        Ok(error)
     }
 
     /// What is at the paths of the change. Costs a request for each folder, more for one with many entries.

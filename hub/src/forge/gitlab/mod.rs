@@ -9,6 +9,7 @@
 mod adopt;
 mod api;
 mod commit;
+mod errors;
 mod follow;
 mod look;
 mod open;

@@ -11,6 +11,7 @@ use super::super::http::{Reply, failed};
 use super::super::{ForgeError, PullRequest, PullRequestState};
 use super::adopt::state;
 use super::api::{Api, People};
+use super::errors::known_words;
 use super::{Gitlab, KEPT, wire};
 use crate::change::Intent;
 use crate::response::ErrorType;
@@ -83,6 +84,9 @@ impl Gitlab {
     ) -> Result<ForgeError, ForgeError> {
         if !matches!(reply.status.as_u16(), 400 | 404 | 422) {
             return self.explain_refusal(api, base, reply).await;
+        }
+        if let Some(error) = known_words(reply, self.http.place()) {
+            return Ok(error);
         }
         self.explain_missing(api, base).await?;
         let branch = &api.job.intent.branch;

@@ -60,6 +60,8 @@ pub(super) struct Project {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Branch {
+    #[serde(default)]
+    pub(super) name: String,
     pub(super) commit: Commit,
 }
 
