@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::cluster::TestCluster;
-use crate::process::{Process, workspace_binary};
+use crate::process::{Process, tail, workspace_binary};
 use crate::wait::ready;
 
 /// The name of the pod that there would be.
@@ -202,14 +202,15 @@ impl Deployed {
     /// Starts the process and waits until its readiness probe says yes.
     pub async fn start(&mut self) -> Result<()> {
         self.launch()?;
-        self.ready(Duration::from_mins(1)).await
+        self.ready(Duration::from_secs(30)).await
     }
 
     /// Waits until the readiness probe says yes.
     pub async fn ready(&mut self, limit: Duration) -> Result<()> {
         let url = format!("{}/readyz", self.ops_url()?);
         let process = self.process.as_mut().context("it does not run")?;
-        ready(&format!("{} is ready", self.name), process, &url, limit).await
+        let waited = ready(&format!("{} is ready", self.name), process, &url, limit).await;
+        waited.with_context(|| tail(&self.log(), 20))
     }
 
     /// Runs to the end: a Pod of `helm test`. Its names of Services become addresses here.

@@ -2,6 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test binary has no outside")]
 
+mod accepted;
+mod bed;
 mod generated;
+mod lifecycle;
 mod render;
+mod rights;
 mod schema;
