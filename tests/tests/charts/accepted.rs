@@ -1,10 +1,11 @@
 //! Every row of the matrix is taken by a real API server that enforces the Pod Security Standard `restricted`.
 
 use anyhow::Result;
+use nabu_tests::charts::release::{apply, create_namespace};
 use nabu_tests::charts::{Case, objects};
 use serde_json::{Value, json};
 
-use crate::bed::{apply, create_namespace, shared};
+use crate::bed::shared;
 
 /// The pod that a Deployment makes: only pods are refused, of Deployments a violation is only told.
 fn pods(objects: &[Value]) -> Vec<Value> {

@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result};
 use nabu_tests::charts::deployed::Deployed;
+use nabu_tests::charts::release::{
+    Pki, agent_values, create_namespace, deployed, hub_values, release,
+};
 use nabu_tests::charts::{helm_on, kubectl_on, objects};
 use nabu_tests::cluster::{Crds, TestCluster};
 use nabu_tests::objects::{event_response, security_event, write_file};
@@ -11,7 +14,7 @@ use nabu_tests::process::repository_root;
 use nabu_tests::wait::eventually;
 use serde_json::Value;
 
-use crate::bed::{LIMIT, Pki, agent_values, create_namespace, deployed, hub_values, release};
+use crate::bed::LIMIT;
 
 const NAMESPACE: &str = "nabu-system";
 const NOOP: &str = "config.documents.default.routes[0].provider";

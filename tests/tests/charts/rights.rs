@@ -11,6 +11,9 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use nabu_tests::charts::deployed::{Deployed, service_account_token, write_kubeconfig};
+use nabu_tests::charts::release::{
+    Pki, agent_values, apply, create_namespace, deployment, hub_values, render, tls_secret,
+};
 use nabu_tests::cluster::TestCluster;
 use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::objects::{
@@ -19,9 +22,7 @@ use nabu_tests::objects::{
 use nabu_tests::wait::eventually;
 use serde_json::{Value, json};
 
-use crate::bed::{
-    Pki, agent_values, apply, create_namespace, deployment, hub_values, render, shared, tls_secret,
-};
+use crate::bed::shared;
 
 /// How long a step may take with all rights.
 const STEP: Duration = Duration::from_secs(40);
