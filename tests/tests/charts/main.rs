@@ -4,8 +4,11 @@
 
 mod accepted;
 mod bed;
+mod examples;
 mod generated;
+mod kubectl;
 mod lifecycle;
+mod migration;
 mod render;
 mod rights;
 mod schema;
