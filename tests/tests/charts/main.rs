@@ -6,6 +6,7 @@ mod accepted;
 mod bed;
 mod examples;
 mod generated;
+mod image;
 mod kubectl;
 mod lifecycle;
 mod migration;
