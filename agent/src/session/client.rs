@@ -216,7 +216,7 @@ impl Client {
         let own = &self.introduction;
         Hello {
             protocol_version: PROTOCOL_VERSION,
-            capabilities: Vec::new(),
+            capabilities: vec!["watch-finished".to_owned()],
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             kube_system_uid: own.kube_system_uid.clone(),
             kubernetes_version: own.kubernetes_version.clone(),

@@ -44,6 +44,9 @@ const KEEP_AWAY: Duration = Duration::from_mins(1);
 /// How long an agent shall wait when the store fails.
 const AFTER_STORE_ERROR: Duration = Duration::from_secs(5);
 
+/// The capability of agents that can watch finished EventResponses.
+const WATCH_FINISHED: &str = "watch-finished";
+
 /// One stream of one agent.
 pub(super) struct Session {
     shared: Arc<Shared>,
@@ -120,6 +123,7 @@ impl Session {
             0 => DEFAULT_WINDOW,
             window => window.min(LARGEST_WINDOW),
         };
+        let watches_finished = hello.capabilities.iter().any(|one| one == WATCH_FINISHED);
         let facts = convert::session_facts(&self.cluster, hello);
         let agent_version = facts.agent_version.clone();
         let named_uid = !facts.kube_system_uid.is_empty();
@@ -150,6 +154,7 @@ impl Session {
         let live = OpenSession {
             outbox: Arc::new(Outbox::new(window as usize)),
             superseded: CancellationToken::new(),
+            watches_finished,
         };
         let registered = self.shared.register(
             &self.cluster,
@@ -230,6 +235,7 @@ impl Session {
             cluster: self.cluster.clone(),
             outbox: Arc::clone(&live.outbox),
             outgoing: self.outgoing.clone(),
+            watches_finished: live.watches_finished,
         };
         let reader = self.read(&mut frames, items, acks, live);
         let tasks = async {
@@ -433,6 +439,7 @@ impl Session {
 struct OpenSession {
     outbox: Arc<Outbox>,
     superseded: CancellationToken,
+    watches_finished: bool,
 }
 
 async fn acknowledge(

@@ -6,6 +6,7 @@
 
 mod adopt;
 mod api;
+mod close;
 mod commit;
 mod extras;
 mod follow;
@@ -26,7 +27,7 @@ use super::access::{api_root, authorization, web_address};
 use super::http::{Http, failed};
 use super::ours::refuse_base_branch;
 use super::resolve::Resolved;
-use super::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest};
+use super::{ClosedPull, Closing, Forge, ForgeError, Job, Made, ObservedPull, PullRequest};
 use crate::change::{CredentialRef, Intent};
 use crate::credentials::Credentials;
 use crate::response::ErrorType;
@@ -278,5 +279,13 @@ impl Forge for Forgejo {
 
     async fn remove_branch(&self, job: &Job<'_>, number: u64) -> Result<(), ForgeError> {
         self.remove_merged_branch(job, number).await
+    }
+
+    async fn close(
+        &self,
+        job: &Job<'_>,
+        closing: &Closing<'_>,
+    ) -> Result<Option<ClosedPull>, ForgeError> {
+        self.close_pull(job, closing).await
     }
 }

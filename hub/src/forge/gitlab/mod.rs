@@ -7,6 +7,7 @@
 
 mod adopt;
 mod api;
+mod close;
 mod commit;
 mod follow;
 mod open;
@@ -28,7 +29,7 @@ use super::access::{api_root, authorization};
 use super::http::{Http, failed};
 use super::ours::refuse_base_branch;
 use super::resolve::patched_paths;
-use super::{Forge, ForgeError, Job, Made, ObservedPull};
+use super::{ClosedPull, Closing, Forge, ForgeError, Job, Made, ObservedPull};
 use crate::change::CredentialRef;
 use crate::credentials::Credentials;
 use crate::response::ErrorType;
@@ -172,5 +173,13 @@ impl Forge for Gitlab {
     /// GitLab does it by itself: the merge request was opened with that wish.
     async fn remove_branch(&self, _job: &Job<'_>, _number: u64) -> Result<(), ForgeError> {
         Ok(())
+    }
+
+    async fn close(
+        &self,
+        job: &Job<'_>,
+        closing: &Closing<'_>,
+    ) -> Result<Option<ClosedPull>, ForgeError> {
+        self.close_request(job, closing).await
     }
 }
