@@ -17,7 +17,8 @@ use nabu_common::tls::ClientTls;
 use nabu_proto::agent_v1::session_request::Frame as FromAgent;
 use nabu_proto::agent_v1::session_response::Frame as ToAgent;
 use nabu_proto::agent_v1::{
-    Goodbye, GoodbyeReason, Phase, RefusalCode, Refused, SecurityEventAbsence, observed,
+    Goodbye, GoodbyeReason, Phase, RefusalCode, Refused, SecurityEventAbsence, WatchedResponse,
+    Watching, observed,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -419,4 +420,31 @@ async fn a_burst_is_served_with_one_write_each() {
     }
     assert_eq!((observed, rig.api.patches().len()), (COUNT, COUNT));
     rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hub_hears_of_finished_objects_that_go_and_of_those_that_went_before() {
+    let mut rig = Rig::start(|api| {
+        for name in ["kept", "goes"] {
+            api.create(name, &json!({}), &json!({"phase": "Succeeded"}));
+        }
+    })
+    .await;
+    let (mut session, hello) = rig.hub.next_session().await;
+    assert!(hello.capabilities.contains(&"watch-finished".to_owned()));
+    session.welcome().await;
+    assert!(session.inventory().await.is_empty());
+    for (names, more) in [(&["kept", "goes"][..], true), (&["went"][..], false)] {
+        let responses = names.iter().map(|name| WatchedResponse {
+            uid: format!("uid-{name}"),
+        });
+        let responses = responses.collect();
+        session
+            .send(ToAgent::Watching(Watching { responses, more }))
+            .await;
+    }
+    assert_eq!(session.deleted().await, "uid-went");
+    rig.api.delete("goes");
+    assert_eq!(session.deleted().await, "uid-goes");
+    assert!(session.is_silent().await, "the other is there");
 }

@@ -147,6 +147,10 @@ pub struct PullRequestOptions {
     pub auto_merge: Option<MergeMethod>,
     /// Whether the branch goes once the pull request is merged.
     pub delete_branch_after_merge: bool,
+    /// Whether the pull request is closed when its response is cancelled or its EventResponse is deleted.
+    pub close_on_cancel: bool,
+    /// Whether the branch goes as well when the hub closes the pull request.
+    pub delete_branch_after_close: bool,
 }
 
 /// How a pull request becomes part of its base branch.

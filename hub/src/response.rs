@@ -222,6 +222,31 @@ impl Response {
     }
 }
 
+/// What is to be done about the pull request of a response that has ended, and how far that has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FollowUp {
+    /// What.
+    pub kind: FollowUpKind,
+    /// Whether something may have been written to the forge for it.
+    pub begun: bool,
+    /// Failures so far.
+    pub failures: u32,
+    /// Waits for a limit or an outage in a row; decides how long the next one is.
+    pub waits: u32,
+    /// Not before this time.
+    pub next_at: Option<Timestamp>,
+}
+
+/// What is to be done about a pull request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FollowUpKind {
+    /// It is closed, for this reason.
+    Close {
+        /// Completes "closed by Nabu: …".
+        reason: String,
+    },
+}
+
 /// How far the hub has come with a response, and what the outside may know of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
@@ -259,6 +284,12 @@ pub struct Progress {
     pub waits: u32,
     /// An attempt was begun and has not ended; after a restart: was interrupted.
     pub attempt_open: bool,
+    /// What is still to be done about the pull request, though the response has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_up: Option<FollowUp>,
+    /// The response has ended, and it matters if its EventResponse is deleted all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub watched: bool,
     /// The conditions that the agent writes.
     pub conditions: Vec<Condition>,
     /// Grows with every change of the outward status.

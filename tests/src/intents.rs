@@ -12,7 +12,7 @@ use nabu_hub::change::{
 use nabu_hub::credentials::{Credentials, Secret};
 use nabu_hub::forge::metrics::ForgeMetrics;
 use nabu_hub::forge::registry::Forges;
-use nabu_hub::forge::{ForgeError, Job, Made, PullRequest};
+use nabu_hub::forge::{ClosedPull, Closing, ForgeError, Job, Made, PullRequest};
 use nabu_hub::response::ResponseError;
 use prometheus_client::registry::Registry;
 
@@ -102,6 +102,17 @@ pub fn intent(target: ForgeTarget, uid: &str, files: &[(&str, Option<&str>)]) ->
     }
 }
 
+/// A wish to close the pull request of this number, for the first time.
+pub fn closing(number: Option<u64>) -> Closing<'static> {
+    Closing {
+        number,
+        commit: None,
+        comment: "Closed by Nabu: the EventResponse was deleted.",
+        again: false,
+        remove_branch: false,
+    }
+}
+
 /// The forges of a hub, with nothing else of a hub around them.
 pub struct HubForges {
     /// What they authenticate with.
@@ -144,6 +155,21 @@ impl HubForges {
         }
     }
 
+    /// Closes the pull request of a change as the hub does; with the number of requests that it cost.
+    pub async fn close(
+        &self,
+        intent: &Intent,
+        closing: &Closing<'_>,
+    ) -> (Result<Option<ClosedPull>, ForgeError>, u32) {
+        let key = key(intent.branch.rsplit('/').next().unwrap_or_default());
+        let job = Job::new(&key, intent);
+        let result = match self.forges.get(&intent.target) {
+            Ok(forge) => forge.close(&job, closing).await,
+            Err(error) => Err(error),
+        };
+        (result, job.requests.load(Ordering::Relaxed))
+    }
+
     /// The failure that comes of a change.
     ///
     /// # Panics
@@ -151,6 +177,17 @@ impl HubForges {
     pub async fn failure(&self, intent: &Intent) -> ResponseError {
         failure(self.make(intent).await.0)
     }
+}
+
+/// Makes a change as the hub does after an attempt that was interrupted; with the number of requests that it cost.
+pub async fn make_again(forges: &Forges, intent: &Intent) -> (Result<Made, ForgeError>, u32) {
+    let key = key(intent.branch.rsplit('/').next().unwrap_or_default());
+    let job = Job::new(&key, intent).after_others(true);
+    let result = match forges.get(&intent.target) {
+        Ok(forge) => forge.make(&job).await,
+        Err(error) => Err(error),
+    };
+    (result, job.requests.load(Ordering::Relaxed))
 }
 
 /// Makes a change as the hub does; with the number of requests that it cost.

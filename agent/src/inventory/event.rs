@@ -59,6 +59,20 @@ pub enum Event {
     Refused(Refusal),
     /// The hub ordered a status with a terminal phase, so what the watch will show is known to the hub.
     FinalStatusOrdered(ResponseUid),
+    /// The hub wants to hear if an EventResponse is deleted, though it is finished (`watched`), or not any more.
+    Watched {
+        /// The response.
+        uid: ResponseUid,
+        /// Whether it wants that.
+        watched: bool,
+    },
+    /// A part of the whole list of those.
+    Watching {
+        /// The responses of this part.
+        uids: Vec<ResponseUid>,
+        /// Further parts follow.
+        more: bool,
+    },
     /// What [`Effect::Prepare`] asked for.
     Prepared {
         /// The session that it was prepared for.

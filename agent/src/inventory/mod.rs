@@ -7,6 +7,7 @@
 
 mod entry;
 mod event;
+mod finished;
 mod session;
 mod snapshot;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use nabu_common::ids::ResponseUid;
 
 use self::entry::{Entry, State};
 pub use self::event::{Effect, Event, Prepare, Settings};
+use self::finished::Finished;
 use self::session::Live;
 use crate::object::Object;
 use crate::session::{Observation, Refusal, ToHub};
@@ -49,6 +51,7 @@ pub struct Inventory {
     listing: Option<HashSet<ResponseUid>>,
     /// Final statuses that the hub ordered before the first list named their objects.
     early_ends: HashSet<ResponseUid>,
+    finished: Finished,
 }
 
 impl Inventory {
@@ -67,6 +70,7 @@ impl Inventory {
             synced: false,
             listing: None,
             early_ends: HashSet::new(),
+            finished: Finished::default(),
         }
     }
 
@@ -74,7 +78,10 @@ impl Inventory {
     pub fn handle(&mut self, now: Instant, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
-            Event::ListBegins => self.listing = Some(HashSet::new()),
+            Event::ListBegins => {
+                self.listing = Some(HashSet::new());
+                self.finished.list_begins();
+            }
             Event::Listed(object) => {
                 if let Some(listing) = &mut self.listing {
                     listing.insert(object.uid.clone());
@@ -84,7 +91,23 @@ impl Inventory {
             Event::ListEnds => self.end_list(&mut effects),
             Event::Applied(object) => self.observe(object, &mut effects),
             Event::Settled(uid) => self.settle(&uid, &mut effects),
-            Event::Deleted(uid) => self.delete(&uid, &mut effects),
+            Event::Deleted(uid) => {
+                let watched = self.finished.deleted(&uid);
+                if self.entries.contains_key(&uid) {
+                    self.delete(&uid, &mut effects);
+                } else if watched {
+                    self.tell_gone(uid, String::new());
+                }
+            }
+            Event::Watched { uid, watched } => {
+                self.finished.watch(uid, watched);
+                self.tell_missing();
+            }
+            Event::Watching { uids, more } => {
+                if self.finished.watch_list(uids, more) {
+                    self.tell_missing();
+                }
+            }
             Event::SessionOpened {
                 session,
                 credit,
@@ -212,6 +235,7 @@ impl Inventory {
         let Some(listed) = self.listing.take() else {
             return;
         };
+        self.finished.list_ends();
         let missing: Vec<_> = self
             .entries
             .keys()
@@ -226,15 +250,35 @@ impl Inventory {
             self.early_ends = HashSet::new();
             effects.push(Effect::Synced);
         }
+        self.tell_missing();
         if let Some(snapshot) = self.snapshot() {
             snapshot.all_known();
         }
         self.end_snapshot_if_complete(effects);
     }
 
+    /// Tells the hub of what it watches and what is gone, once everything that is there is known.
+    fn tell_missing(&mut self) {
+        if !self.synced {
+            return;
+        }
+        let entries = &self.entries;
+        let missing = self.finished.take_missing(|uid| entries.contains_key(uid));
+        for uid in missing {
+            self.tell_gone(uid, String::new());
+        }
+    }
+
+    fn tell_gone(&mut self, uid: ResponseUid, name: String) {
+        if self.live.is_some() {
+            self.gone.push_back((uid, name));
+        }
+    }
+
     /// Finished is usually our own status coming back. If somebody else ended it, the hub is told that the object is
     /// out of its hands, in the one way that the protocol has: it is not there any more.
     fn settle(&mut self, uid: &ResponseUid, effects: &mut Vec<Effect>) {
+        self.finished.seen(uid);
         if self
             .entries
             .get(uid)
@@ -247,10 +291,8 @@ impl Inventory {
     }
 
     fn delete(&mut self, uid: &ResponseUid, effects: &mut Vec<Effect>) {
-        if let Some(entry) = self.forget(uid, effects)
-            && self.live.is_some()
-        {
-            self.gone.push_back((uid.clone(), entry.name));
+        if let Some(entry) = self.forget(uid, effects) {
+            self.tell_gone(uid.clone(), entry.name);
         }
     }
 

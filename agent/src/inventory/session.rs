@@ -49,6 +49,7 @@ impl Inventory {
         self.live = None;
         self.queue.clear();
         self.gone.clear();
+        self.finished.forget_watched();
         self.timers.clear();
         for entry in self.entries.values_mut() {
             entry.queued = false;

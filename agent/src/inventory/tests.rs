@@ -1,5 +1,6 @@
 //! The inventory's decisions, as sentences: events go in, and what comes out is read as words.
 
+mod finished;
 mod flow;
 mod lifecycle;
 mod sessions;
@@ -179,6 +180,7 @@ fn words(effect: &Effect) -> String {
         Effect::Send(ToHub::Observed(observation)) => {
             format!("observed {} {}", observation.name, observation.generation)
         }
+        Effect::Send(ToHub::Deleted { name, uid }) if name.is_empty() => format!("gone {uid}"),
         Effect::Send(ToHub::Deleted { name, .. }) => format!("deleted {name}"),
         Effect::Send(other) => format!("{other:?}"),
         Effect::WriteRefusal { refusal, name } => format!("refused {name} {}", refusal.reason),

@@ -275,11 +275,9 @@ impl Client {
         let own = &self.introduction;
         Hello {
             protocol_version: PROTOCOL_VERSION,
-            capabilities: self
-                .identity
-                .keeper()
-                .map(|_| RENEWAL.to_owned())
-                .into_iter()
+            capabilities: std::iter::once("watch-finished")
+                .chain(self.identity.keeper().map(|_| RENEWAL))
+                .map(str::to_owned)
                 .collect(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             kube_system_uid: own.kube_system_uid.clone(),

@@ -135,6 +135,14 @@ pub(super) fn from_wire(
         }),
         Frame::Status(status) => FromHub::Status(Box::new(status_from_wire(status, session)?)),
         Frame::Credit(credit) => FromHub::Credit(credit.observed),
+        Frame::Watching(watching) => FromHub::Watching {
+            uids: watching
+                .responses
+                .iter()
+                .map(|one| uid(&one.uid, "Watching"))
+                .collect::<Result<_, _>>()?,
+            more: watching.more,
+        },
         Frame::Welcome(_)
         | Frame::Goodbye(_)
         | Frame::HeartbeatAck(_)
@@ -223,6 +231,7 @@ fn status_from_wire(status: wire::Status, session: u64) -> Result<StatusUpdate, 
         uid: uid(&target.uid, "Status")?,
         name: target.name,
         session,
+        watched: status.watched,
         revision: Some(Revision(status.revision)),
         phase,
         fields,

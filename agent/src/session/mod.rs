@@ -107,6 +107,13 @@ pub enum FromHub {
     Status(Box<StatusUpdate>),
     /// More Observed frames may be sent.
     Credit(u32),
+    /// A part of the list of finished `EventResponses` whose deletion the hub wants to hear of.
+    Watching {
+        /// The responses.
+        uids: Vec<ResponseUid>,
+        /// Further parts follow.
+        more: bool,
+    },
 }
 
 /// Why a state was refused.

@@ -57,6 +57,8 @@ pub struct StatusUpdate {
     pub name: String,
     /// The session it came on; revisions compare only within one.
     pub session: u64,
+    /// The hub wants to hear if the object is deleted, though it is finished.
+    pub watched: bool,
     /// The hub's revision; `None` if the status is of our own making and the hub waits for no answer.
     pub revision: Option<Revision>,
     /// `status.phase`, which is among the fields too.
@@ -81,6 +83,7 @@ impl StatusUpdate {
             uid: refusal.uid.clone(),
             name: name.to_owned(),
             session,
+            watched: false,
             revision: None,
             phase: Phase::Failed,
             fields,

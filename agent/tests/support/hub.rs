@@ -168,6 +168,17 @@ impl Session {
         }
     }
 
+    /// The UID of the next object that is said to be gone.
+    pub(crate) async fn deleted(&mut self) -> String {
+        loop {
+            match self.frame().await {
+                FromAgent::Deleted(deleted) => return deleted.r#ref.unwrap().uid,
+                FromAgent::SnapshotBegin(_) | FromAgent::SnapshotEnd(_) => {}
+                other => panic!("{other:?} instead of Deleted"),
+            }
+        }
+    }
+
     /// Whether nothing but heartbeats and inventories comes for a while.
     pub(crate) async fn is_silent(&mut self) -> bool {
         let wait = std::time::Duration::from_millis(300);

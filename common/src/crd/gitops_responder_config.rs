@@ -54,6 +54,10 @@ pub struct GitOpsResponderConfigSpec {
 }
 
 /// One rule: which responses, which repository, which text.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of its own in the document"
+)]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteSpec {
@@ -105,6 +109,13 @@ pub struct RouteSpec {
     /// Whether the branch goes once the pull request is merged.
     #[serde(default)]
     pub delete_branch_after_merge: bool,
+    /// Whether the pull request is closed, with a comment that says why, when its response is cancelled or its
+    /// EventResponse is deleted.
+    #[serde(default)]
+    pub close_on_cancel: bool,
+    /// Whether the branch goes as well when the hub closes the pull request.
+    #[serde(default)]
+    pub delete_branch_after_close: bool,
     /// Globs that every path of a change must match one of; everything if not given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_paths: Vec<String>,

@@ -12,7 +12,7 @@ use tracing::{Instrument as _, error, info, info_span, warn};
 
 use super::lanes::Ticket;
 use super::metrics::{AttemptLabels, DispatchLabels};
-use super::{Context, clusters::ClusterFacts};
+use super::{Context, close, clusters::ClusterFacts};
 use crate::change::ForgeTarget;
 use crate::forge::{Forge, ForgeError, Job, Made};
 use crate::plan::progress::{self, Moment};
@@ -95,14 +95,22 @@ async fn steps(
             Step::Settled => return Ok(Advanced::Settled),
             Step::WaitUntil(at) => return Ok(Advanced::WaitUntil(at)),
             Step::Conclude(conclusion) => {
-                conclude(context, &response, conclusion).await?;
-                return Ok(Advanced::Settled);
+                let progress = conclude(context, &response, conclusion).await?;
+                return Ok(progress.as_ref().map_or(Advanced::Settled, standing));
             }
             Step::Attempt(attempt) => {
                 if !enter_lane(context, key, &attempt.intent.target, ticket) {
                     return Ok(Advanced::InLine);
                 }
                 if let Some(progress) = attempt_change(context, &response, *attempt).await? {
+                    return Ok(standing(&progress));
+                }
+            }
+            Step::Close(close) => {
+                if !enter_lane(context, key, &close.intent.target, ticket) {
+                    return Ok(Advanced::InLine);
+                }
+                if let Some(progress) = close::close(context, &response, *close).await? {
                     return Ok(standing(&progress));
                 }
             }
@@ -128,10 +136,14 @@ fn plan_step(
 
 /// What is left to do after an attempt has ended.
 fn standing(progress: &Progress) -> Advanced {
-    match progress.next_attempt_at {
-        Some(at) if !progress.phase.is_terminal() => Advanced::WaitUntil(at),
-        _ => Advanced::Settled,
-    }
+    let next = match &progress.follow_up {
+        // It has come about just now, and nobody has planned for it.
+        Some(follow_up) => Some(follow_up.next_at.unwrap_or_else(Timestamp::now)),
+        None => progress
+            .next_attempt_at
+            .filter(|_| !progress.phase.is_terminal()),
+    };
+    next.map_or(Advanced::Settled, Advanced::WaitUntil)
 }
 
 /// Makes sure that the ticket fits the target; `false` means that the response stands in line now.
@@ -176,7 +188,8 @@ async fn attempt_change(
     };
     // What is stored is what is made, should another have decided first.
     let intent = begun.intent.as_ref().unwrap_or(&attempt.intent);
-    let job = Job::new(response.key(), intent);
+    let again = response.progress.last_attempt_at.is_some();
+    let job = Job::new(response.key(), intent).after_others(again);
     let made = match &forge {
         Ok(forge) => forge.make(&job).await,
         Err(error) => Err(error.clone()),
@@ -347,6 +360,7 @@ fn ended_word(progress: &Progress, result: AttemptResult) -> &'static str {
     match (progress.phase, result) {
         (Phase::Succeeded, _) => "Succeeded",
         (Phase::Failed, _) => "Failed",
+        (Phase::Cancelled, _) => "Cancelled",
         (_, AttemptResult::Waited) => "Waiting",
         _ => "AttemptFailed",
     }
@@ -370,7 +384,7 @@ async fn conclude(
     context: &Context,
     response: &Response,
     conclusion: Conclusion,
-) -> Result<(), StoreError> {
+) -> Result<Option<Progress>, StoreError> {
     let moment = moment(response);
     match &conclusion {
         Conclusion::Failed {
@@ -406,8 +420,7 @@ async fn conclude(
             audit,
         }
     });
-    apply(context, response, transition).await?;
-    Ok(())
+    apply(context, response, transition).await
 }
 
 /// Marks a response whose EventResponse is gone; gives back whether there is work to do on it.
@@ -431,7 +444,8 @@ pub(super) async fn mark_deleted(context: &Context, key: &ResponseKey) -> Result
         }
     });
     let progress = context.store.transition(key, transition).await?;
-    Ok(progress.is_some_and(|progress| !progress.phase.is_terminal()))
+    Ok(progress
+        .is_some_and(|progress| !progress.phase.is_terminal() || progress.follow_up.is_some()))
 }
 
 async fn apply(
@@ -453,6 +467,11 @@ fn publish(context: &Context, response: &Response, progress: &Progress) {
     if progress.phase.is_terminal() {
         count_ended(context, response, progress);
     }
+    tell(context, response, progress);
+}
+
+/// Hands the newest status to whoever sends it to the cluster.
+pub(super) fn tell(context: &Context, response: &Response, progress: &Progress) {
     if !progress.deleted {
         context.statuses.publish(Arc::new(ResponseSummary {
             key: response.key().clone(),
@@ -487,7 +506,7 @@ fn count_ended(context: &Context, response: &Response, progress: &Progress) {
     }
 }
 
-fn by_hub(at: Timestamp, action: &str, detail: String) -> AuditEvent {
+pub(super) fn by_hub(at: Timestamp, action: &str, detail: String) -> AuditEvent {
     AuditEvent {
         at,
         actor: "hub".to_owned(),
@@ -496,7 +515,7 @@ fn by_hub(at: Timestamp, action: &str, detail: String) -> AuditEvent {
     }
 }
 
-fn moment(response: &Response) -> Moment {
+pub(super) fn moment(response: &Response) -> Moment {
     Moment {
         now: Timestamp::now(),
         generation: response.observation.generation,

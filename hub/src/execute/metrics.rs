@@ -24,6 +24,15 @@ pub struct AttemptLabels {
     pub outcome: &'static str,
 }
 
+/// Labels of a try to close a pull request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ClosingLabels {
+    /// The provider kind.
+    pub provider: &'static str,
+    /// `closed`, `merged` (people were faster), `not_found`, `failed` or `waited` (a limit, an outage).
+    pub outcome: &'static str,
+}
+
 /// Counters and gauges of [`super`]; clones share them.
 #[derive(Clone, Debug)]
 pub struct ExecuteMetrics {
@@ -31,6 +40,8 @@ pub struct ExecuteMetrics {
     pub dispatches: Family<DispatchLabels, Counter>,
     /// Attempts by how they ended.
     pub attempts: Family<AttemptLabels, Counter>,
+    /// Tries to close pull requests of cancelled responses, by how they ended.
+    pub closings: Family<ClosingLabels, Counter>,
     /// Responses that no route matched.
     pub routing_misses: Counter,
     /// Responses that are worked on now.
@@ -51,6 +62,7 @@ impl ExecuteMetrics {
         let metrics = Self {
             dispatches: Family::default(),
             attempts: Family::default(),
+            closings: Family::default(),
             routing_misses: Counter::default(),
             running: Gauge::default(),
             queued: Gauge::default(),
@@ -67,6 +79,11 @@ impl ExecuteMetrics {
             "ugallu_gitops_responder_attempts",
             "Attempts to make a change, by how they ended",
             metrics.attempts.clone(),
+        );
+        registry.register(
+            "nabu_hub_closings",
+            "Tries to close the pull request of a cancelled response, by how they ended",
+            metrics.closings.clone(),
         );
         registry.register(
             "ugallu_gitops_responder_routing_misses",

@@ -6,6 +6,7 @@
 
 mod advance;
 mod cancel;
+mod close;
 pub mod clusters;
 pub mod gate;
 pub mod lanes;

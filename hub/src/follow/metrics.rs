@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use super::word;
+use super::look::word;
 use crate::change::ProviderKind;
 use crate::forge::PullRequestState;
 

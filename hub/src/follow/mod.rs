@@ -1,9 +1,11 @@
 //! Follows pull requests until people have merged or closed them, and tells the result to their clusters.
 //!
 //! What is followed stands in the store. [`run`] looks at each again and again, those that are young more often
-//! ([`interval`]), many of one repository in one request; a hint ([`Hints`]) makes it look at once. The phase of a
-//! response stays: only the condition `PullRequest` changes.
+//! ([`interval`]), many of one repository in one request ([`look`]); a hint ([`Hints`]) makes it look at once, and is kept
+//! until that has worked. Repositories are looked at beside each other, each once at a time. The phase of a response
+//! stays: only the condition `PullRequest` changes.
 
+mod look;
 pub mod metrics;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,27 +15,26 @@ use std::time::Duration;
 use jiff::Timestamp;
 use nabu_common::ids::ResponseKey;
 use tokio::sync::Notify;
+use tokio::task::{self, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::error;
 
-use crate::change::{ForgeTarget, Intent};
+use crate::change::Intent;
 use crate::execute::Context;
-use crate::forge::{ForgeError, Job, ObservedPull, PullRequestState, number_of};
-use crate::plan::progress::{self, Moment};
-use crate::response::Progress;
-use crate::store::{AuditEvent, ResponseSummary, SideRecords, StoreError};
+use crate::store::{ResponseSummary, StoreError};
 use crate::webhooks::{ForgeKind, Hint, Nudge};
+use look::Looker;
 use metrics::FollowMetrics;
 
 /// Responses that one page brings.
 const PAGE: u32 = 256;
-/// Pull requests that one look asks for.
-const TOGETHER: usize = 50;
 /// Hints that wait; more are dropped, the next look finds what they were about.
 const MOST_HINTS: usize = 1024;
 /// Several hints often come together.
 const GATHER: Duration = Duration::from_millis(250);
+/// How long after a look that did not work the next one follows, for what a hint is about.
+const HINT_RETRY: Duration = Duration::from_secs(30);
 /// The longest time between two looks.
 const LONGEST_INTERVAL: Duration = Duration::from_hours(1);
 
@@ -86,247 +87,236 @@ pub async fn run(
     shutdown: CancellationToken,
 ) {
     let mut follower = Follower {
-        context,
-        metrics,
+        looker: Looker::new(context, metrics),
         shortest,
         looked: HashMap::new(),
+        looks: JoinSet::new(),
+        under_way: HashMap::new(),
+        owed: HashSet::new(),
+        retry_at: None,
     };
+    let usual = if shortest.is_zero() {
+        LONGEST_INTERVAL
+    } else {
+        shortest
+    };
+    let mut next_round = Instant::now() + usual;
     loop {
-        let pause = if shortest.is_zero() {
-            LONGEST_INTERVAL
-        } else {
-            shortest
-        };
+        let wake = follower
+            .retry_at
+            .map_or(next_round, |at| at.min(next_round));
         tokio::select! {
             () = shutdown.cancelled() => return,
-            () = hints.inner.wake.notified() => tokio::time::sleep(GATHER).await,
-            () = tokio::time::sleep(pause) => {}
-        }
-        let hinted = hints.take();
-        let looked = shutdown.run_until_cancelled(follower.look(&hinted)).await;
-        match looked {
-            None => return,
-            Some(Ok(())) => {}
-            Some(Err(error)) => {
-                error!(%error, "cannot follow pull requests; trying again");
+            Some(ended) = follower.looks.join_next_with_id() => {
+                follower.ended(ended);
+                continue;
             }
+            () = hints.inner.wake.notified() => tokio::time::sleep(GATHER).await,
+            () = tokio::time::sleep_until(wake) => {}
+        }
+        follower.owed.extend(hints.take());
+        let is_round = next_round <= Instant::now();
+        if is_round {
+            next_round = Instant::now() + usual;
+        }
+        if let Err(error) = follower.start(is_round).await {
+            error!(%error, "cannot follow pull requests; trying again");
+            follower.retry_soon();
         }
     }
 }
 
+type LookResult = Result<Vec<ResponseKey>, StoreError>;
+
 struct Follower {
-    context: Arc<Context>,
-    metrics: FollowMetrics,
+    looker: Looker,
     shortest: Duration,
     /// When each was looked at last.
     looked: HashMap<ResponseKey, Instant>,
+    looks: JoinSet<LookResult>,
+    under_way: HashMap<task::Id, Look>,
+    /// Hints whose look has not begun, or has not worked.
+    owed: HashSet<Hint>,
+    /// When to look again for their sake.
+    retry_at: Option<Instant>,
 }
 
+/// A look at one repository.
+struct Look {
+    target: String,
+    /// The hints that it answers, and what they are about.
+    hints: Vec<(ResponseKey, Hint)>,
+}
+
+/// Responses whose pull requests can be looked at in one go, by their target.
+type ByTarget = BTreeMap<String, Vec<ResponseSummary>>;
+
 impl Follower {
-    /// Looks at all that are due or hinted at.
-    async fn look(&mut self, hinted: &HashSet<Hint>) -> Result<(), StoreError> {
-        let mut due: BTreeMap<String, Vec<ResponseSummary>> = BTreeMap::new();
+    /// Starts a look at each repository with something that is hinted at or, in a round, due.
+    async fn start(&mut self, is_round: bool) -> Result<(), StoreError> {
+        let mut due = ByTarget::new();
+        let hinted = self.hinted(&mut due).await?;
+        if is_round {
+            let taken = hinted.iter().map(|(_, key, _)| key.clone()).collect();
+            self.add_due(&mut due, &taken).await?;
+        }
+        self.owed.clear();
+        self.retry_at = None;
+        let mut hints: HashMap<String, Vec<(ResponseKey, Hint)>> = HashMap::new();
+        for (target, key, hint) in hinted {
+            if self.can_look(&target, &due) {
+                hints.entry(target).or_default().push((key, hint));
+            } else {
+                self.owed.insert(hint);
+                self.retry_soon();
+            }
+        }
+        for (target, summaries) in due {
+            if self.is_busy(&target) {
+                continue;
+            }
+            let looker = self.looker.clone();
+            let task = self
+                .looks
+                .spawn(async move { looker.look_at_repository(&summaries).await });
+            let hints = hints.remove(&target).unwrap_or_default();
+            self.under_way.insert(task.id(), Look { target, hints });
+        }
+        Ok(())
+    }
+
+    fn can_look(&self, target: &str, due: &ByTarget) -> bool {
+        let limited = due
+            .get(target)
+            .and_then(|summaries| summaries.first()?.progress.intent.as_ref())
+            .is_some_and(|intent| self.looker.context.is_lane_closed(&intent.target));
+        !limited && !self.is_busy(target)
+    }
+
+    fn is_busy(&self, target: &str) -> bool {
+        self.under_way.values().any(|look| look.target == target)
+    }
+
+    fn retry_soon(&mut self) {
+        self.retry_at
+            .get_or_insert_with(|| Instant::now() + HINT_RETRY);
+    }
+
+    /// A look ended. What was not seen is due again at the next round, or sooner if somebody hinted at it.
+    fn ended(&mut self, ended: Result<(task::Id, LookResult), task::JoinError>) {
+        let (id, seen) = match ended {
+            Ok((id, Ok(seen))) => (id, seen),
+            Ok((id, Err(error))) => {
+                error!(%error, "cannot follow pull requests; trying again");
+                (id, Vec::new())
+            }
+            Err(error) => {
+                error!(%error, "a look at pull requests was lost");
+                (error.id(), Vec::new())
+            }
+        };
+        let look = self.under_way.remove(&id);
+        for (key, hint) in look.into_iter().flat_map(|look| look.hints) {
+            if !seen.contains(&key) {
+                self.owed.insert(hint);
+                self.retry_soon();
+            }
+        }
+        let now = Instant::now();
+        // Hints came for this repository while it was looked at.
+        if !seen.is_empty() && !self.owed.is_empty() {
+            self.retry_at = Some(now);
+        }
+        self.looked.extend(seen.into_iter().map(|key| (key, now)));
+    }
+
+    /// Adds what hints are about; gives back which hint is about what.
+    async fn hinted(
+        &self,
+        due: &mut ByTarget,
+    ) -> Result<Vec<(String, ResponseKey, Hint)>, StoreError> {
+        let mut hinted = Vec::new();
+        for hint in &self.owed {
+            let store = &self.looker.context.store;
+            for summary in store.followed_on(&hint.branch).await? {
+                let intent = summary.progress.intent.as_ref();
+                let target = intent
+                    .filter(|intent| is_about(hint, intent))
+                    .and_then(group);
+                if let Some(target) = target {
+                    hinted.push((target.clone(), summary.key.clone(), hint.clone()));
+                    due.entry(target).or_default().push(summary);
+                }
+            }
+        }
+        Ok(hinted)
+    }
+
+    /// Adds what is due by its age and was not taken for a hint.
+    async fn add_due(
+        &mut self,
+        due: &mut ByTarget,
+        taken: &HashSet<ResponseKey>,
+    ) -> Result<(), StoreError> {
         let mut known = HashMap::new();
         let mut after = None;
         loop {
-            let page = self.context.store.followed(after.as_ref(), PAGE).await?;
+            let store = &self.looker.context.store;
+            let page = store.followed(after.as_ref(), PAGE).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.key.clone());
             for summary in page {
                 let last_look = self.looked.get(&summary.key).copied();
                 known.insert(summary.key.clone(), last_look);
-                if let Some(target) = self.is_due(&summary, last_look, hinted) {
+                if !taken.contains(&summary.key)
+                    && let Some(target) = self.is_due(&summary, last_look)
+                {
                     due.entry(target).or_default().push(summary);
                 }
             }
         }
-        self.metrics
+        self.looker
+            .metrics
             .open
             .set(i64::try_from(known.len()).unwrap_or(i64::MAX));
         self.looked = known
             .into_iter()
             .filter_map(|(key, last)| Some((key, last?)))
             .collect();
-        for summaries in due.values() {
-            for together in summaries.chunks(TOGETHER) {
-                let target = together
-                    .first()
-                    .and_then(|one| one.progress.intent.as_ref());
-                // A look before may have met a limit.
-                if target.is_some_and(|intent| self.context.is_lane_closed(&intent.target)) {
-                    break;
-                }
-                self.look_together(together).await?;
-            }
-        }
         Ok(())
     }
 
     /// What to group a response by, if its pull request is to be looked at now.
-    fn is_due(
-        &self,
-        summary: &ResponseSummary,
-        last_look: Option<Instant>,
-        hinted: &HashSet<Hint>,
-    ) -> Option<String> {
+    fn is_due(&self, summary: &ResponseSummary, last_look: Option<Instant>) -> Option<String> {
         let intent = summary.progress.intent.as_ref()?;
-        if self.context.is_lane_closed(&intent.target) {
+        if self.shortest.is_zero() || self.looker.context.is_lane_closed(&intent.target) {
             return None;
         }
-        let hinted = hinted.iter().any(|hint| {
-            hint.branch == intent.branch
-                && Some(hint.forge) == ForgeKind::of(intent.target.kind)
-                && hint
-                    .repository
-                    .eq_ignore_ascii_case(&intent.target.repository)
-        });
-        if !hinted {
-            if self.shortest.is_zero() {
-                return None;
-            }
-            let age = summary
-                .progress
-                .completed_at
-                .map(|at| Timestamp::now().duration_since(at))
-                .and_then(|age| Duration::try_from(age).ok())
-                .unwrap_or_default();
-            if last_look.is_some_and(|at| at.elapsed() < interval(self.shortest, age)) {
-                return None;
-            }
+        let age = summary
+            .progress
+            .completed_at
+            .map(|at| Timestamp::now().duration_since(at))
+            .and_then(|age| Duration::try_from(age).ok())
+            .unwrap_or_default();
+        if last_look.is_some_and(|at| at.elapsed() < interval(self.shortest, age)) {
+            return None;
         }
-        serde_json::to_string(&intent.target).ok()
-    }
-
-    /// Looks at pull requests of one repository.
-    async fn look_together(&mut self, summaries: &[ResponseSummary]) -> Result<(), StoreError> {
-        let mut by_number: HashMap<u64, &ResponseSummary> = HashMap::new();
-        for summary in summaries {
-            self.looked.insert(summary.key.clone(), Instant::now());
-            if let Some(number) = summary.progress.url.as_deref().and_then(number_of) {
-                by_number.insert(number, summary);
-            }
-        }
-        let first = summaries.first();
-        let Some((first, intent)) =
-            first.and_then(|first| Some((first, first.progress.intent.as_ref()?)))
-        else {
-            return Ok(());
-        };
-        let mut numbers: Vec<u64> = by_number.keys().copied().collect();
-        numbers.sort_unstable();
-        let observed = match self.context.forges.get(&intent.target) {
-            Ok(forge) => forge.observe(&Job::new(&first.key, intent), &numbers).await,
-            Err(error) => Err(error),
-        };
-        match observed {
-            Ok(observed) => {
-                for pull in observed {
-                    if let Some(summary) = by_number.get(&pull.number) {
-                        self.note(summary, pull).await?;
-                    }
-                }
-            }
-            Err(error) => self.failed(&intent.target, &error),
-        }
-        Ok(())
-    }
-
-    fn failed(&self, target: &ForgeTarget, error: &ForgeError) {
-        if let ForgeError::RateLimited {
-            retry_after,
-            detail,
-        } = error
-        {
-            self.context.close_lane(target, *retry_after, detail);
-        }
-        warn!(repository = target.repository, %error, "cannot look at pull requests; the next look tries again");
-    }
-
-    /// Stores what became of one pull request, and tells its cluster.
-    async fn note(&self, summary: &ResponseSummary, pull: ObservedPull) -> Result<(), StoreError> {
-        if pull.state == PullRequestState::Open {
-            return Ok(());
-        }
-        let key = &summary.key;
-        let Some(intent) = &summary.progress.intent else {
-            return Ok(());
-        };
-        if pull.state == PullRequestState::Merged && intent.options.delete_branch_after_merge {
-            self.remove_branch(key, intent, pull.number).await;
-        }
-        let moment = Moment {
-            now: Timestamp::now(),
-            generation: summary.generation,
-            jitter: 0.0,
-        };
-        let (state, ended_at) = (pull.state, pull.ended_at);
-        let transition = Box::new(move |progress: &mut Progress| {
-            let before = progress.revision;
-            progress::observe_pull_request(progress, &pull, moment);
-            let mut records = SideRecords::default();
-            if progress.revision > before {
-                records.audit.push(ended(progress, state, moment.now));
-            }
-            records
-        });
-        let Some(progress) = self.context.store.transition(key, transition).await? else {
-            return Ok(());
-        };
-        if progress.revision == summary.progress.revision {
-            return Ok(());
-        }
-        info!(%key, url = progress.url, state = word(state), "the pull request has ended");
-        self.metrics.count(
-            intent.target.kind,
-            state,
-            summary.progress.completed_at,
-            ended_at,
-        );
-        if !progress.deleted {
-            let summary = ResponseSummary {
-                progress,
-                ..summary.clone()
-            };
-            self.context.statuses.publish(Arc::new(summary));
-        }
-        Ok(())
-    }
-
-    async fn remove_branch(&self, key: &ResponseKey, intent: &Intent, number: u64) {
-        let removed = match self.context.forges.get(&intent.target) {
-            Ok(forge) => forge.remove_branch(&Job::new(key, intent), number).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = removed {
-            warn!(%key, branch = intent.branch, %error, "the branch of a merged pull request stays");
-        }
+        group(intent)
     }
 }
 
-const fn word(state: PullRequestState) -> &'static str {
-    match state {
-        PullRequestState::Open => "open",
-        PullRequestState::Merged => "merged",
-        PullRequestState::Closed => "closed",
-    }
+/// Whether a hint is about the pull request of a change.
+fn is_about(hint: &Hint, intent: &Intent) -> bool {
+    hint.branch == intent.branch
+        && Some(hint.forge) == ForgeKind::of(intent.target.kind)
+        && hint
+            .repository
+            .eq_ignore_ascii_case(&intent.target.repository)
 }
 
-fn ended(progress: &Progress, state: PullRequestState, at: Timestamp) -> AuditEvent {
-    let action = match state {
-        PullRequestState::Merged => "PullRequestMerged",
-        _ => "PullRequestClosed",
-    };
-    let conditions = progress.conditions.iter();
-    let detail = conditions
-        .filter(|condition| condition.kind == progress::PULL_REQUEST)
-        .map(|condition| condition.message.clone())
-        .next();
-    AuditEvent {
-        at,
-        actor: "hub".to_owned(),
-        action: action.to_owned(),
-        detail: detail.unwrap_or_default(),
-    }
+/// What goes together in one look.
+fn group(intent: &Intent) -> Option<String> {
+    serde_json::to_string(&intent.target).ok()
 }
 
 #[cfg(test)]

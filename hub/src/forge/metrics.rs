@@ -33,6 +33,8 @@ pub enum Operation {
     Adorn,
     /// Closes a pull request.
     Close,
+    /// Says something on a pull request.
+    Comment,
     /// Asks what became of pull requests.
     Observe,
     /// Finds the id of a user name.
@@ -57,6 +59,7 @@ impl Operation {
             Self::Assign => "assign",
             Self::Adorn => "adorn",
             Self::Close => "close",
+            Self::Comment => "comment",
             Self::Observe => "observe",
             Self::Person => "person",
             Self::AutoMerge => "auto_merge",

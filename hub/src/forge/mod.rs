@@ -102,6 +102,32 @@ pub struct ObservedPull {
     pub ended_at: Option<Timestamp>,
 }
 
+/// A pull request that is to be closed.
+#[derive(Clone, Copy, Debug)]
+pub struct Closing<'a> {
+    /// Its number; without one it is looked for by the key.
+    pub number: Option<u64>,
+    /// The commit that was made for it, if it is known.
+    pub commit: Option<&'a str>,
+    /// What is said on it, in Markdown; a hidden line is added, so that it is said once.
+    pub comment: &'a str,
+    /// Whether an earlier try may have said it already.
+    pub again: bool,
+    /// Whether its branch goes as well, unless somebody has put something on it since.
+    pub remove_branch: bool,
+}
+
+/// A pull request that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClosedPull {
+    /// The address for people.
+    pub url: String,
+    /// How it has ended: by us, or by people before.
+    pub pull: ObservedPull,
+    /// What is wanted and could not be done, for people.
+    pub notes: Vec<String>,
+}
+
 /// The number of a pull request, out of its address: forges put it last.
 pub fn number_of(url: &str) -> Option<u64> {
     url.trim_end_matches('/').rsplit('/').next()?.parse().ok()
@@ -128,6 +154,9 @@ pub struct Job<'a> {
     pub intent: &'a Intent,
     /// Requests that were sent to the forge so far.
     pub requests: Arc<AtomicU32>,
+    /// An attempt before this one may have been interrupted with the pull request open and not all on it that belongs
+    /// there.
+    pub again: bool,
 }
 
 impl<'a> Job<'a> {
@@ -137,7 +166,13 @@ impl<'a> Job<'a> {
             key,
             intent,
             requests: Arc::default(),
+            again: false,
         }
+    }
+
+    /// The same job after other attempts, or not.
+    pub fn after_others(self, again: bool) -> Self {
+        Self { again, ..self }
     }
 
     /// The same job with another form of its change; what it costs counts together.
@@ -146,6 +181,7 @@ impl<'a> Job<'a> {
             key: self.key,
             intent,
             requests: Arc::clone(&self.requests),
+            again: self.again,
         }
     }
 
@@ -174,6 +210,15 @@ pub trait Forge: Send + Sync {
     /// Removes the branch of a merged pull request, unless somebody has put something on it since. One that is gone is
     /// fine.
     async fn remove_branch(&self, job: &Job<'_>, number: u64) -> Result<(), ForgeError>;
+
+    /// Says why on the pull request of a change, closes it, and removes its branch if that is wanted and nothing but our
+    /// commit is on it. Calling it again says and changes nothing twice. One that was merged or closed is given back as it
+    /// is; `None` if there is none.
+    async fn close(
+        &self,
+        job: &Job<'_>,
+        closing: &Closing<'_>,
+    ) -> Result<Option<ClosedPull>, ForgeError>;
 
     /// Whether making a change leaves traces outside of the hub, so that its intent must be stored before.
     fn leaves_traces(&self) -> bool {

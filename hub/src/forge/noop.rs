@@ -2,21 +2,26 @@
 
 use async_trait::async_trait;
 
-use super::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest, PullRequestState};
+use super::{
+    ClosedPull, Closing, Forge, ForgeError, Job, Made, ObservedPull, PullRequest, PullRequestState,
+};
 
 /// Names the would-be pull request; the same for the same key and target, for ever.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Noop;
 
+fn address(job: &Job<'_>) -> String {
+    format!(
+        "https://noop.invalid/{}/pulls/{}/{}",
+        job.intent.target.repository, job.key.cluster, job.key.uid
+    )
+}
+
 #[async_trait]
 impl Forge for Noop {
     async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
-        let url = format!(
-            "https://noop.invalid/{}/pulls/{}/{}",
-            job.intent.target.repository, job.key.cluster, job.key.uid
-        );
         Ok(Made::PullRequest(PullRequest {
-            url,
+            url: address(job),
             commit: None,
             state: PullRequestState::Open,
             adopted: false,
@@ -34,6 +39,23 @@ impl Forge for Noop {
 
     async fn remove_branch(&self, _job: &Job<'_>, _number: u64) -> Result<(), ForgeError> {
         Ok(())
+    }
+
+    async fn close(
+        &self,
+        job: &Job<'_>,
+        _closing: &Closing<'_>,
+    ) -> Result<Option<ClosedPull>, ForgeError> {
+        Ok(Some(ClosedPull {
+            url: address(job),
+            pull: ObservedPull {
+                number: 0,
+                state: PullRequestState::Closed,
+                merge_commit: None,
+                ended_at: None,
+            },
+            notes: Vec::new(),
+        }))
     }
 
     fn leaves_traces(&self) -> bool {

@@ -4,13 +4,31 @@
 use nabu_common::ids::ResponseKey;
 
 use super::http::failed;
-use super::{ForgeError, Job};
+use super::{Closing, ForgeError, Job};
 use crate::response::ErrorType;
 
 /// Whether the hidden line of a body is that of this response; its digest may be of an older text of the change.
 pub(super) fn has_marker(body: &str, key: &ResponseKey) -> bool {
     let start = format!("<!-- nabu: cluster={} uid={} digest=", key.cluster, key.uid);
     body.lines().any(|line| line.trim().starts_with(&start))
+}
+
+/// The hidden line of the comment that says why a pull request is closed.
+pub(super) fn closing_marker(key: &ResponseKey) -> String {
+    format!(
+        "<!-- nabu: closed cluster={} uid={} -->",
+        key.cluster, key.uid
+    )
+}
+
+/// What is said on a pull request that is closed, with its hidden line.
+pub(super) fn closing_comment(key: &ResponseKey, closing: &Closing<'_>) -> String {
+    format!("{}\n\n{}", closing.comment, closing_marker(key))
+}
+
+/// Whether the commit at the tip of a branch is the one that was made for this response, as far as that is known.
+pub(super) fn is_our_tip(tip: &str, message: &str, job: &Job<'_>, closing: &Closing<'_>) -> bool {
+    closing.commit.is_none_or(|commit| commit == tip) && has_trailers(message, job.key)
 }
 
 /// Whether the last paragraph of a commit message names this response.

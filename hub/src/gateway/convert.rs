@@ -254,6 +254,7 @@ pub(super) fn status(summary: &ResponseSummary) -> wire::SessionResponse {
         provider_ref: url,
         conditions: progress.conditions.iter().map(condition).collect(),
         cancel_reason: progress.cancel_reason.clone().unwrap_or_default(),
+        watched: progress.watched,
     }))
 }
 
@@ -281,6 +282,17 @@ fn condition(condition: &Condition) -> wire::Condition {
         last_transition_time: Some(time(condition.last_transition_time)),
         observed_generation: condition.observed_generation,
     }
+}
+
+/// A part of the list of watched responses.
+pub(super) fn watching(uids: Vec<ResponseUid>, more: bool) -> wire::SessionResponse {
+    let responses = uids.into_iter().map(|uid| wire::WatchedResponse {
+        uid: uid.to_string(),
+    });
+    frame(Frame::Watching(wire::Watching {
+        responses: responses.collect(),
+        more,
+    }))
 }
 
 #[cfg(test)]

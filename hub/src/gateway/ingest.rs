@@ -31,6 +31,9 @@ const LOOK_FOR_ROOM: Duration = Duration::from_secs(2);
 /// Observations that share one call to the store.
 const BATCH: usize = 64;
 
+/// Responses that one part of the list of watched ones names: far below the limit of a frame.
+const WATCHING_PAGE: u32 = 4096;
+
 /// What has to be taken in order.
 #[derive(Debug)]
 pub(super) enum Item {
@@ -57,6 +60,8 @@ pub(super) struct Ingest {
     pub(super) refusals: RefusalBounds,
     /// Observations since the cluster's unfinished responses were counted.
     pub(super) since_counted: u64,
+    /// The agent can watch what is finished.
+    pub(super) watches_finished: bool,
 }
 
 /// The agent is gone, or the store failed: the session is over.
@@ -266,7 +271,28 @@ impl Ingest {
         }
         // Whatever was lost on the way is sent again.
         self.outbox.start_over();
+        if self.watches_finished {
+            self.send_watching().await?;
+        }
         Ok(())
+    }
+
+    /// The whole list of finished responses whose deletion matters.
+    async fn send_watching(&self) -> Result<(), Stopped> {
+        let mut after = None;
+        loop {
+            let page = self
+                .shared
+                .store
+                .watched(&self.cluster, after.as_ref(), WATCHING_PAGE)
+                .await?;
+            let more = page.len() == WATCHING_PAGE as usize;
+            after = page.last().cloned();
+            self.send(convert::watching(page, more)).await?;
+            if !more {
+                return Ok(());
+            }
+        }
     }
 
     async fn send(&self, frame: SessionResponse) -> Result<(), Stopped> {

@@ -46,6 +46,9 @@ const KEEP_AWAY: Duration = Duration::from_mins(1);
 /// How long an agent shall wait when the store fails.
 const AFTER_STORE_ERROR: Duration = Duration::from_secs(5);
 
+/// The capability of agents that can watch finished EventResponses.
+const WATCH_FINISHED: &str = "watch-finished";
+
 /// One stream of one agent.
 pub(super) struct Session {
     shared: Arc<Shared>,
@@ -129,6 +132,7 @@ impl Session {
         if let Some(skew) = skew {
             self.shared.metrics.skew(&self.cluster, skew.as_secs_f64());
         }
+        let watches_finished = hello.capabilities.iter().any(|one| one == WATCH_FINISHED);
         let facts = convert::session_facts(&self.cluster, hello);
         let agent_version = facts.agent_version.clone();
         let uid = facts.kube_system_uid.clone();
@@ -168,6 +172,7 @@ impl Session {
             superseded: CancellationToken::new(),
             dismissal: Arc::default(),
             renews,
+            watches_finished,
         };
         let registered = self.shared.register(
             &self.cluster,
@@ -254,6 +259,7 @@ impl Session {
             outgoing: self.outgoing.clone(),
             refusals: RefusalBounds::default(),
             since_counted: 0,
+            watches_finished: live.watches_finished,
         };
         let reader = self.read(&mut frames, items, acks, live);
         let tasks = async {
@@ -515,6 +521,7 @@ struct OpenSession {
     dismissal: Arc<Dismissal>,
     /// The agent renews its certificate over the session.
     renews: bool,
+    watches_finished: bool,
 }
 
 async fn acknowledge(

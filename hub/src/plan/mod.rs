@@ -4,6 +4,9 @@
 //! it happen and leaves itself no choices. What a step's result means for the record is decided here as well
 //! ([`progress`]), and how long to wait ([`retry`]). Planning again after success yields [`Step::Settled`].
 
+pub mod follow_up;
+#[cfg(test)]
+mod follow_up_tests;
 pub mod progress;
 pub mod retry;
 #[cfg(test)]
@@ -49,6 +52,23 @@ pub enum Step {
     Conclude(Conclusion),
     /// Store the intent, then make it true on its forge.
     Attempt(Box<Attempt>),
+    /// Note that it begins, then close the pull request.
+    Close(Box<Close>),
+}
+
+/// A pull request that is to be closed, decided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Close {
+    /// The change that it shows.
+    pub intent: Intent,
+    /// Its number, unless nobody knows whether there is one.
+    pub number: Option<u64>,
+    /// The commit that the hub made for it, if it is known.
+    pub commit: Option<String>,
+    /// What is said on it, in Markdown.
+    pub comment: String,
+    /// Whether an earlier try may have done a part of it.
+    pub again: bool,
 }
 
 /// One attempt, decided.
@@ -83,7 +103,7 @@ pub enum Conclusion {
 pub fn plan(response: &Response, policy: &Policy<'_>, now: Timestamp) -> Step {
     let progress = &response.progress;
     if progress.phase.is_terminal() {
-        return Step::Settled;
+        return follow_up::step(response, now);
     }
     if let Some(reason) = &progress.cancel_requested {
         return Step::Conclude(Conclusion::Cancelled {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use nabu_common::ids::Revision;
 
 use super::retry::{RetryPolicy, outage_wait, parked_wait};
-use super::{Attempt, Conclusion};
+use super::{Attempt, Conclusion, follow_up};
 use crate::change::{Intent, ProviderKind};
 use crate::forge::{ForgeError, Made, ObservedPull, PullRequest, PullRequestState};
 use crate::response::{
@@ -20,22 +20,27 @@ use crate::response::{
 
 /// The condition that tells whether the hub took the EventResponse on.
 pub const ACCEPTED: &str = "Accepted";
+/// The reason of [`ACCEPTED`] usually.
+const STORED: &str = "Stored";
+const STORED_MESSAGE: &str = "the hub holds the EventResponse durably";
+/// The reason of [`ACCEPTED`] for one that asks for something else by now.
+const SPEC_CHANGED: &str = "SpecChanged";
 /// The condition that tells whether a route matched.
 pub const ROUTED: &str = "Routed";
 /// The condition that tells of the pull request.
 pub const PULL_REQUEST: &str = "PullRequest";
 /// The reason of [`PULL_REQUEST`] for one that waits.
-const PULL_REQUEST_OPEN: &str = "Open";
+pub(super) const PULL_REQUEST_OPEN: &str = "Open";
 /// The condition that tells whether the SecurityEvent could be read.
 pub const SECURITY_EVENT: &str = "SecurityEvent";
 
 /// Why a response is cancelled whose object is gone.
-const EVENT_RESPONSE_DELETED: &str = "the EventResponse was deleted";
+pub(super) const EVENT_RESPONSE_DELETED: &str = "the EventResponse was deleted";
 
 /// The shortest wait for a limit; a forge that says less is not believed.
-const SHORTEST_LIMIT_WAIT: Duration = Duration::from_secs(1);
+pub(super) const SHORTEST_LIMIT_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait for a limit that a forge can impose by one answer.
-const LONGEST_LIMIT_WAIT: Duration = Duration::from_hours(2);
+pub(super) const LONGEST_LIMIT_WAIT: Duration = Duration::from_hours(2);
 
 /// Time and generation that an edit is made at.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +77,8 @@ pub fn accept(observation: &Observation, now: Timestamp) -> Progress {
         deleted: false,
         waits: 0,
         attempt_open: false,
+        follow_up: None,
+        watched: false,
         conditions: Vec::new(),
         revision: Revision(1),
         acknowledged_revision: Revision(0),
@@ -80,8 +87,8 @@ pub fn accept(observation: &Observation, now: Timestamp) -> Progress {
         &mut progress,
         ACCEPTED,
         true,
-        "Stored",
-        "the hub holds the EventResponse durably",
+        STORED,
+        STORED_MESSAGE,
         moment,
     );
     if let Some(absence) = absence(observation) {
@@ -102,7 +109,10 @@ pub fn accept(observation: &Observation, now: Timestamp) -> Progress {
 /// again.
 pub fn observe_again(progress: &mut Progress, observation: &Observation, now: Timestamp) {
     if progress.phase.is_terminal() {
-        progress.deleted = false;
+        if progress.deleted {
+            progress.deleted = false;
+            follow_up::forget_deletion(progress);
+        }
         return;
     }
     if progress.deleted {
@@ -143,6 +153,42 @@ pub fn observe_again(progress: &mut Progress, observation: &Observation, now: Ti
         }
         _ => {}
     }
+}
+
+/// Notes whether the EventResponse asks for something else than what the change was decided on. The change stays as it is;
+/// the condition says so, and for which generation.
+pub fn observe_spec(
+    progress: &mut Progress,
+    decided: &Observation,
+    seen: &Observation,
+    now: Timestamp,
+) {
+    let changed = decided.spec_hash != seen.spec_hash;
+    let mut known = progress.conditions.iter();
+    let known = known.find(|one| one.kind == ACCEPTED);
+    let is_said = known.is_some_and(|one| {
+        (one.reason == SPEC_CHANGED) == changed
+            && (!changed || one.observed_generation == seen.generation)
+    });
+    if is_said {
+        return;
+    }
+    let moment = Moment {
+        now,
+        generation: seen.generation,
+        jitter: 0.0,
+    };
+    if changed {
+        let message = format!(
+            "the spec has changed since the change was decided (generation {}), and the hub keeps to that; create a new \
+            EventResponse to ask for something else",
+            decided.generation
+        );
+        set_condition(progress, ACCEPTED, true, SPEC_CHANGED, &message, moment);
+    } else {
+        set_condition(progress, ACCEPTED, true, STORED, STORED_MESSAGE, moment);
+    }
+    bump(progress);
 }
 
 fn absence(observation: &Observation) -> Option<SecurityEventAbsence> {
@@ -199,7 +245,17 @@ pub fn succeed(progress: &mut Progress, made: &Made, moment: Moment) {
     }
     progress.attempts += 1;
     match made {
-        Made::PullRequest(pull_request) => record_pull_request(progress, pull_request, moment),
+        Made::PullRequest(pull_request) => {
+            record_pull_request(progress, pull_request, moment);
+            let open = pull_request.state == PullRequestState::Open;
+            let cancelled = progress.cancel_requested.clone();
+            if let Some(reason) =
+                cancelled.filter(|_| open && follow_up::closes_on_cancel(progress))
+            {
+                end_cancelled(progress, &reason, moment);
+                return;
+            }
+        }
         Made::NoActionNeeded { detail } => {
             set_condition(
                 progress,
@@ -238,6 +294,8 @@ fn record_pull_request(progress: &mut Progress, pull_request: &PullRequest, mome
     set_condition(progress, PULL_REQUEST, status, reason, &message, moment);
     progress.url = Some(pull_request.url.clone());
     progress.commit.clone_from(&pull_request.commit);
+    progress.watched =
+        pull_request.state == PullRequestState::Open && follow_up::closes_on_cancel(progress);
     progress.outcome = Some(Outcome {
         kind: OutcomeType::ActionTaken,
         message,
@@ -246,14 +304,8 @@ fn record_pull_request(progress: &mut Progress, pull_request: &PullRequest, mome
 
 /// Whether the pull request of a record waits for people, and is looked after until they have ended it.
 pub fn is_followed(progress: &Progress) -> bool {
-    let open = |condition: &Condition| {
-        condition.kind == PULL_REQUEST && condition.reason == PULL_REQUEST_OPEN
-    };
     let real = |intent: &Intent| intent.target.kind != ProviderKind::Noop;
-    progress.phase == Phase::Succeeded
-        && progress.url.is_some()
-        && progress.intent.as_ref().is_some_and(real)
-        && progress.conditions.iter().any(open)
+    follow_up::has_open_pull(progress) && progress.intent.as_ref().is_some_and(real)
 }
 
 /// The pull request was looked at. If people have ended it, the condition says so; the phase stays.
@@ -275,6 +327,7 @@ pub fn observe_pull_request(progress: &mut Progress, observed: &ObservedPull, mo
     ];
     let message: String = parts.into_iter().flatten().collect();
     set_condition(progress, PULL_REQUEST, status, reason, &message, moment);
+    progress.watched = false;
     bump(progress);
 }
 
@@ -288,6 +341,12 @@ pub fn fail(progress: &mut Progress, error: &ForgeError, retry: &RetryPolicy, mo
         ForgeError::Failed(error) => {
             progress.attempts += 1;
             progress.waits = 0;
+            if progress.cancel_requested.is_some() {
+                // `plan` ends it as cancelled, and looks after what the attempt may have left.
+                progress.error = Some(error.clone());
+                wait(progress, Duration::ZERO, moment);
+                return;
+            }
             let retryable = error.kind == crate::response::ErrorType::Transient;
             if retryable && progress.attempts < retry.max_attempts {
                 progress.error = Some(error.clone());
@@ -376,14 +435,20 @@ pub fn conclude(progress: &mut Progress, conclusion: &Conclusion, moment: Moment
             }
             give_up(progress, error.clone(), moment);
         }
-        Conclusion::Cancelled { reason } => {
-            progress.cancel_reason = Some(reason.clone());
-            progress.outcome = Some(Outcome {
-                kind: OutcomeType::Skipped,
-                message: reason.clone(),
-            });
-            end(progress, Phase::Cancelled, moment);
-        }
+        Conclusion::Cancelled { reason } => end_cancelled(progress, reason, moment),
+    }
+}
+
+/// The response ends as cancelled. Where its route wants that, what an attempt has made, or may have made, is closed.
+fn end_cancelled(progress: &mut Progress, reason: &str, moment: Moment) {
+    progress.cancel_reason = Some(reason.to_owned());
+    progress.outcome = Some(Outcome {
+        kind: OutcomeType::Skipped,
+        message: reason.to_owned(),
+    });
+    end(progress, Phase::Cancelled, moment);
+    if !follow_up::ask_to_close(progress, reason) {
+        follow_up::close_what_may_be_there(progress, reason);
     }
 }
 
@@ -394,6 +459,8 @@ pub enum Cancellation {
     Requested,
     /// An attempt runs and is let to its end, since nobody knows what a part of it has done; then the response ends.
     AfterAttempt,
+    /// It has ended before, and its pull request is closed, because its route wants that.
+    Closing,
     /// It has ended before, in this phase; nothing changes.
     Ended(Phase),
 }
@@ -401,10 +468,15 @@ pub enum Cancellation {
 /// An administrator wants the response cancelled. The wish is kept; `plan` concludes it before anything else begins,
 /// without waiting for a turn or for a limit of the forge.
 pub fn cancel(progress: &mut Progress, actor: &str, reason: &str) -> Cancellation {
+    let reason = format!("cancelled by {actor}: {reason}");
     if progress.phase.is_terminal() {
-        return Cancellation::Ended(progress.phase);
+        return if follow_up::ask_to_close(progress, &reason) {
+            Cancellation::Closing
+        } else {
+            Cancellation::Ended(progress.phase)
+        };
     }
-    request_cancel(progress, &format!("cancelled by {actor}: {reason}"));
+    request_cancel(progress, &reason);
     if progress.attempt_open {
         Cancellation::AfterAttempt
     } else {
@@ -422,9 +494,12 @@ pub fn request_cancel(progress: &mut Progress, reason: &str) {
 }
 
 /// The EventResponse is gone from its cluster: nobody can read its status any more, and what is not begun is not
-/// wanted.
+/// wanted. Nor is a pull request that waits, if the route says so.
 pub fn mark_deleted(progress: &mut Progress) {
     progress.deleted = true;
+    if progress.phase.is_terminal() {
+        follow_up::ask_to_close(progress, EVENT_RESPONSE_DELETED);
+    }
     request_cancel(progress, EVENT_RESPONSE_DELETED);
 }
 
@@ -446,7 +521,7 @@ fn end(progress: &mut Progress, phase: Phase, moment: Moment) {
     bump(progress);
 }
 
-fn bump(progress: &mut Progress) {
+pub(super) fn bump(progress: &mut Progress) {
     progress.revision = progress.revision.next();
 }
 

@@ -478,6 +478,40 @@ fn a_response_without_its_security_event_is_served_and_says_so() {
 }
 
 #[test]
+fn a_spec_that_changes_after_the_decision_is_told_once_and_until_it_is_as_before() {
+    let mut response = respond(json!({}));
+    let attempt = attempt(&response, 0);
+    progress::begin(&mut response.progress, &attempt, moment(0));
+    let decided = response.observation.clone();
+    let mut said = Vec::new();
+    for (spec, generation) in [(7, 1), (9, 2), (9, 2), (8, 3), (7, 4), (7, 5)] {
+        let seen = Observation {
+            spec_hash: [spec; 32],
+            generation,
+            ..decided.clone()
+        };
+        let before = response.progress.revision;
+        progress::observe_spec(&mut response.progress, &decided, &seen, at(1));
+        let accepted = &response.progress.conditions[0];
+        let is_news = response.progress.revision > before;
+        said.push((accepted.reason.clone(), is_news));
+    }
+    let said: Vec<_> = said
+        .iter()
+        .map(|(reason, news)| (reason.as_str(), *news))
+        .collect();
+    let expected = [
+        ("Stored", false),
+        ("SpecChanged", true),
+        ("SpecChanged", false),
+        ("SpecChanged", true),
+        ("Stored", true),
+        ("Stored", false),
+    ];
+    assert_eq!(said, expected);
+}
+
+#[test]
 fn a_deleted_event_response_is_cancelled_before_its_next_attempt() {
     let mut response = respond(json!({}));
     progress::mark_deleted(&mut response.progress);

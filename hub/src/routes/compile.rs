@@ -242,6 +242,8 @@ fn own_route(
             assignees: spec.assignees.clone(),
             auto_merge: spec.auto_merge.map(merge_method),
             delete_branch_after_merge: spec.delete_branch_after_merge,
+            close_on_cancel: spec.close_on_cancel,
+            delete_branch_after_close: spec.delete_branch_after_close,
         },
         draft: spec.draft,
         author: scope.author.clone(),

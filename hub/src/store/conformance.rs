@@ -8,10 +8,12 @@ use nabu_common::ids::Revision;
 use serde_json::json;
 
 use super::*;
+use crate::change::ProviderKind;
 use crate::execute::gate::Budget;
 use crate::execute::lanes::{Lanes, Ticket};
 use crate::fixtures::{event_response, intent, key, key_in, observation, session};
-use crate::plan::progress::mark_deleted;
+use crate::forge::{Made, PullRequest, PullRequestState};
+use crate::plan::progress::{Moment, mark_deleted, succeed};
 use crate::response::{Content, ErrorType};
 
 fn at(second: i64) -> Timestamp {
@@ -26,6 +28,7 @@ pub(crate) async fn run(store: Arc<dyn Store>) {
     attempts_are_numbered_and_interrupted_ones_are_closed(store.as_ref()).await;
     statuses_are_unacknowledged_until_the_cluster_has_them(store.as_ref()).await;
     a_deleted_response_is_wanted_again_when_it_is_seen(store.as_ref()).await;
+    what_is_left_to_do_after_the_end_is_found_again(store.as_ref()).await;
     lists_are_paged_newest_first(store.as_ref()).await;
     a_transition_that_panics_harms_no_later_call(store.as_ref()).await;
     the_newest_state_of_a_gate_is_kept(store.as_ref()).await;
@@ -211,6 +214,8 @@ async fn a_decided_response_keeps_its_observation(store: &dyn Store) {
     observe_one(store, edited, at(4)).await;
     let kept = store.response(&key(2)).await.unwrap().unwrap();
     assert_eq!(kept.observation, known);
+    let accepted = |response: &Response| response.progress.conditions[0].reason.clone();
+    assert_eq!(accepted(&kept), "SpecChanged");
     assert_eq!(
         kept.progress.intent,
         Some(intent()),
@@ -268,23 +273,23 @@ async fn statuses_are_unacknowledged_until_the_cluster_has_them(store: &dyn Stor
             .map(|summary| (summary.key.uid, summary.progress.revision.0))
             .collect::<Vec<_>>()
     };
-    assert_eq!(waiting().await, [(key(1).uid, 1), (key(2).uid, 3)]);
+    assert_eq!(waiting().await, [(key(1).uid, 1), (key(2).uid, 4)]);
     let ack = |number, revision, refusal: Option<&str>| Acknowledgement {
         uid: key(number).uid,
         revision: Revision(revision),
         refusal: refusal.map(str::to_owned),
     };
     store
-        .acknowledge(&cluster, vec![ack(1, 1, None), ack(2, 2, None)], at(7))
+        .acknowledge(&cluster, vec![ack(1, 1, None), ack(2, 3, None)], at(7))
         .await
         .unwrap();
     assert_eq!(
         waiting().await,
-        [(key(2).uid, 3)],
-        "revision 2 of 3 is not enough"
+        [(key(2).uid, 4)],
+        "revision 3 of 4 is not enough"
     );
     store
-        .acknowledge(&cluster, vec![ack(2, 3, Some("forbidden"))], at(8))
+        .acknowledge(&cluster, vec![ack(2, 4, Some("forbidden"))], at(8))
         .await
         .unwrap();
     assert_eq!(waiting().await, []);
@@ -339,6 +344,74 @@ async fn a_deleted_response_is_wanted_again_when_it_is_seen(store: &dyn Store) {
         (false, &None)
     );
     assert!(uids(store.unfinished_of(&key(3).cluster).await.unwrap()).contains(&key(3).uid));
+}
+
+async fn what_is_left_to_do_after_the_end_is_found_again(store: &dyn Store) {
+    let made = PullRequest {
+        url: "https://git.example/o/r/pulls/1".to_owned(),
+        commit: None,
+        state: PullRequestState::Open,
+        adopted: false,
+        notes: Vec::new(),
+    };
+    for number in [71, 72] {
+        let seen = observation(key_in("closing", number), event_response(json!({})));
+        observe_one(store, seen, at(20)).await;
+        let made = Made::PullRequest(made.clone());
+        let succeed: Transition = Box::new(move |progress| {
+            let mut intent = intent();
+            intent.options.close_on_cancel = true;
+            if number == 72 {
+                intent.target.kind = ProviderKind::ForgejoToken;
+            }
+            progress.intent = Some(intent);
+            let moment = Moment {
+                now: at(21),
+                generation: 1,
+                jitter: 0.0,
+            };
+            succeed(progress, &made, moment);
+            SideRecords::default()
+        });
+        let key = key_in("closing", number);
+        store.transition(&key, succeed).await.unwrap();
+    }
+    let (first, second) = (key_in("closing", 71), key_in("closing", 72));
+    let unfinished = async || store.unfinished(None, 1000).await.unwrap();
+    let watched = async |after: Option<&ResponseUid>, limit| {
+        store.watched(&first.cluster, after, limit).await.unwrap()
+    };
+    let followed = async |branch: &str| {
+        let followed = store.followed_on(branch).await.unwrap().into_iter();
+        followed.map(|one| one.key).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        followed(&intent().branch).await,
+        std::slice::from_ref(&second),
+        "nobody follows what noop makes"
+    );
+    assert!(followed("nabu/other").await.is_empty());
+    assert!(!unfinished().await.contains(&first));
+    assert_eq!(watched(None, 1).await, std::slice::from_ref(&first.uid));
+    assert_eq!(
+        watched(Some(&first.uid), 9).await,
+        std::slice::from_ref(&second.uid)
+    );
+    let delete: Transition = Box::new(|progress| {
+        mark_deleted(progress);
+        SideRecords::default()
+    });
+    store.transition(&first, delete).await.unwrap();
+    assert_eq!(watched(None, 9).await, std::slice::from_ref(&second.uid));
+    assert!(unfinished().await.contains(&first), "it is to be closed");
+    let wish = store.response(&first).await.unwrap().unwrap().progress;
+    assert!(wish.follow_up.is_some());
+    let done: Transition = Box::new(|progress| {
+        progress.follow_up = None;
+        SideRecords::default()
+    });
+    store.transition(&first, done).await.unwrap();
+    assert!(!unfinished().await.contains(&first));
 }
 
 async fn lists_are_paged_newest_first(store: &dyn Store) {

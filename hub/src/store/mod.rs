@@ -329,7 +329,8 @@ pub trait Store: Send + Sync {
     /// One response with its objects.
     async fn response(&self, key: &ResponseKey) -> Result<Option<Response>, StoreError>;
 
-    /// Keys of all unfinished responses, a page after `after` in key order: where work goes on after a restart.
+    /// Keys of all unfinished responses, and of those that have ended with something left to be done about their pull
+    /// request, a page after `after` in key order: where work goes on after a restart.
     async fn unfinished(
         &self,
         after: Option<&ResponseKey>,
@@ -351,6 +352,17 @@ pub trait Store: Send + Sync {
         after: Option<&ResponseKey>,
         limit: u32,
     ) -> Result<Vec<ResponseSummary>, StoreError>;
+
+    /// Responses whose pull request of this branch, on whatever forge, waits for people, with their intents.
+    async fn followed_on(&self, branch: &str) -> Result<Vec<ResponseSummary>, StoreError>;
+
+    /// Finished responses of a cluster whose EventResponse is watched all the same, a page after `after` in UID order.
+    async fn watched(
+        &self,
+        cluster: &ClusterId,
+        after: Option<&ResponseUid>,
+        limit: u32,
+    ) -> Result<Vec<ResponseUid>, StoreError>;
 
     /// All clusters, by id.
     async fn clusters(&self) -> Result<Vec<ClusterRecord>, StoreError>;

@@ -1,12 +1,15 @@
 //! After the pull request is open: its end shows in the status of the object, long after the response has succeeded.
 
 use anyhow::Result;
+use nabu_tests::objects::forge_config;
 use nabu_tests::process::free_port;
+use nabu_tests::test_forge::faults::{Effect, Fault, Reply};
+use nabu_tests::test_forge::gitlab::TestGitlab;
 use nabu_tests::wait::eventually;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::bed::{ForgeBed, LIMIT, condition, eu, forge, small_change};
+use crate::bed::{Bed, ForgeBed, LIMIT, condition, eu, forge, small_change};
 
 const OFTEN: [&str; 2] = ["--follow-seconds", "1"];
 
@@ -56,6 +59,49 @@ async fn a_pull_request_that_was_closed_while_the_hub_was_away_is_told_afterward
     assert_eq!(status["phase"], "Succeeded");
     let branch = format!("nabu/prod-eu/{uid}");
     assert!(stage.repository.branches().await?.contains(&branch));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_came_while_the_forge_could_not_be_asked_is_not_forgotten() -> Result<()> {
+    let (address, repository) = (format!("127.0.0.1:{}", free_port()?), "ninsun-labs/gitops");
+    let gitlab = TestGitlab::start().await?;
+    let project = gitlab.create_project(repository)?;
+    let secret = format!(
+        "apiVersion: v1\nkind: Secret\nmetadata: {{ name: bot, namespace: ugallu-system }}\n\
+        stringData: {{ token: {}, webhook-secret: loopback-only-3 }}\n",
+        gitlab.token()
+    );
+    let documents = [
+        (
+            "config.yaml",
+            forge_config("gitlab-token", &gitlab.url(), repository),
+        ),
+        ("secret.yaml", secret),
+    ];
+    let arguments = ["--follow-seconds", "0", "--listen-webhooks", &address];
+    let bed = Bed::start_with(&documents, &arguments).await?;
+    let (name, uid) = bed.ask(eu().await, small_change()).await?;
+    eu().await.finished(&name, LIMIT).await?;
+    project.merge(1)?;
+    gitlab.fail(Fault::new(Effect::Answer(Reply::html(503))));
+    let hint = json!({
+        "object_kind": "merge_request", "project": { "path_with_namespace": repository },
+        "object_attributes": {
+            "source_branch": format!("nabu/prod-eu/{uid}"), "source_project_id": 1, "target_project_id": 1,
+        },
+    });
+    let sent = reqwest::Client::new()
+        .post(format!("http://{address}/webhooks/gitlab"))
+        .header("x-gitlab-event", "Merge Request Hook")
+        .header("x-gitlab-token", "loopback-only-3")
+        .body(hint.to_string())
+        .send();
+    assert!(sent.await?.status().is_success());
+    pull_request_becomes(&name, "True", "Merged").await?;
+    let in_vain = "nabu_hub_forge_requests_total{provider=\"gitlab-token\",operation=\"observe\",result=\"unavailable\"}";
+    let count = bed.hub.metric(in_vain).await?;
+    assert!((count - 1.0).abs() < f64::EPSILON, "{count}");
     Ok(())
 }
 

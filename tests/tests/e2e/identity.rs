@@ -12,7 +12,7 @@ use nabu_proto::agent_v1::session_request::Frame;
 use nabu_proto::agent_v1::session_response::Frame as Answer;
 use nabu_proto::agent_v1::{
     GoodbyeReason, Hello, ObjectRef, Observed, RefusalCode, ResponseObjects, SessionRequest,
-    SessionResponse, observed,
+    SessionResponse, SnapshotBegin, SnapshotEnd, observed,
 };
 use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::objects::{event_response, noop_config};
@@ -228,5 +228,35 @@ async fn a_certificate_of_another_authority_gets_no_connection() -> Result<()> {
         anyhow::Ok(())
     };
     assert!(refused.await.is_err());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_an_agent_that_can_watch_what_is_finished_is_told_of_it() -> Result<()> {
+    let hub = hub().await?;
+    for (cluster, capability) in [("prod-eu", None), ("prod-us", Some("watch-finished"))] {
+        let capabilities = capability.into_iter().map(str::to_owned).collect();
+        let hello = Hello {
+            capabilities,
+            ..hello(cluster)
+        };
+        let mut agent = Liar::connect(&hub, cluster, hello).await?;
+        assert!(matches!(agent.hear().await?, Answer::Welcome(_)));
+        let (snapshot_id, count) = (1, 0);
+        agent
+            .say(Frame::SnapshotBegin(SnapshotBegin { snapshot_id }))
+            .await?;
+        agent
+            .say(Frame::SnapshotEnd(SnapshotEnd { snapshot_id, count }))
+            .await?;
+        // What is not readable is refused, behind whatever the inventory brought.
+        agent.say(Frame::Observed(Observed::default())).await?;
+        let watching = match agent.hear().await? {
+            Answer::Watching(watching) => Some((watching.responses.len(), watching.more)),
+            Answer::Refused(_) => None,
+            other => anyhow::bail!("{other:?}"),
+        };
+        assert_eq!(watching, capability.map(|_| (0, false)), "{cluster}");
+    }
     Ok(())
 }

@@ -11,6 +11,7 @@
 
 mod bed;
 mod binaries;
+mod closing;
 mod crash;
 mod enrolment;
 mod failures;

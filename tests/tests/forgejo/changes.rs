@@ -7,6 +7,7 @@ use nabu_hub::forge::registry::Forges;
 use nabu_hub::forge::{Made, PullRequest, PullRequestState};
 use nabu_hub::response::ErrorType;
 use nabu_tests::forge::{BOT, PERSON};
+use nabu_tests::intents::make_again;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -264,4 +265,25 @@ async fn noop_names_a_pull_request_and_calls_nobody() {
         notes: Vec::new(),
     };
     assert_eq!((made, requests), (Ok(Made::PullRequest(pull)), 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_attempt_is_made_up_for_with_people() {
+    let bed = Bed::new("people-again").await;
+    bed.repository.add_collaborator("write").await.unwrap();
+    let bare = bed.intent("u-1", &REVOKE);
+    bed.pull(&bare).await;
+    let mut intent = bare.clone();
+    intent.reviewers = vec![PERSON.to_owned()];
+    intent.options.assignees = vec![PERSON.to_owned()];
+    let (_, requests) = bed.pull(&intent).await;
+    assert_eq!(requests, 1, "what was opened long ago is left to people");
+    for expected in [3, 1] {
+        let (made, requests) = make_again(&bed.hub.forges, &intent).await;
+        assert!(matches!(made, Ok(Made::PullRequest(pull)) if pull.adopted));
+        assert_eq!(requests, expected);
+        let pull = bed.repository.pull_request(1).await.unwrap();
+        assert_eq!(pull["requested_reviewers"][0]["login"], PERSON, "{pull:#}");
+        assert_eq!(pull["assignees"][0]["login"], PERSON, "{pull:#}");
+    }
 }

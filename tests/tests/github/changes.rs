@@ -3,6 +3,7 @@
 use nabu_hub::change::MergeMethod;
 use nabu_hub::forge::{Job, Made, PullRequestState};
 use nabu_hub::response::ErrorType;
+use nabu_tests::intents::make_again;
 use nabu_tests::test_forge::github::{File, PERSON, Protection, Rule, TEAM};
 
 use crate::bed::{BINDINGS, Bed, OBSOLETE, REVOKE};
@@ -263,4 +264,32 @@ async fn what_became_of_many_pull_requests_takes_one_request() {
     let branches = bed.repository.branches().unwrap();
     assert!(!branches.contains(&intents[0].branch));
     assert!(branches.contains(&intents[2].branch), "it is not merged");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_attempt_is_made_up_for_with_people_and_auto_merge() {
+    let mut bed = Bed::new().await;
+    bed.repository
+        .set_permission(PERSON, Some("write"))
+        .unwrap();
+    bed.repository.allow_auto_merge(true).unwrap();
+    let bare = bed.intent("u-1", &REVOKE);
+    bed.pull(&bare).await;
+    let mut intent = bare.clone();
+    intent.reviewers = vec![PERSON.to_owned()];
+    intent.options.assignees = vec![PERSON.to_owned()];
+    bed.forget();
+    let (_, requests) = bed.pull(&intent).await;
+    assert_eq!(requests, 1, "what was opened long ago is left to people");
+    assert!(bed.repository.pulls().unwrap()[0].reviewers.is_empty());
+    for _ in 0..2 {
+        let (made, requests) = make_again(&bed.hub.forges, &intent).await;
+        assert!(matches!(made, Ok(Made::PullRequest(pull)) if pull.adopted));
+        assert_eq!(requests, 2);
+        let there = bed.repository.pulls().unwrap().remove(0);
+        assert_eq!(
+            (there.reviewers, there.assignees),
+            (vec![PERSON.to_owned()], vec![PERSON.to_owned()])
+        );
+    }
 }

@@ -6,6 +6,8 @@ mod bed;
 #[cfg(test)]
 mod changes;
 #[cfg(test)]
+mod closing;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod follow;

@@ -11,6 +11,7 @@ fn ended(uid: &str, revision: u64) -> StatusUpdate {
         uid: uid.parse().unwrap(),
         name: uid.to_owned(),
         session: 1,
+        watched: false,
         revision: Some(Revision(revision)),
         phase: Phase::Succeeded,
         fields: Map::new(),

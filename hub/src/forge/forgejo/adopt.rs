@@ -8,11 +8,11 @@ use std::time::Duration;
 use super::super::http::{Reply, failed};
 use super::super::ours::{has_marker, has_trailers, is_our_name};
 use super::super::resolve::{Resolved, patched_paths};
-use super::super::{ForgeError, PullRequest};
+use super::super::{ForgeError, PullRequest, PullRequestState};
 use super::api::Api;
 use super::commit::{Committed, is_as_wanted, is_stale, uploads};
 use super::patch::is_misfit;
-use super::{Forgejo, wire};
+use super::{Forgejo, extras, wire};
 use crate::response::ErrorType;
 
 /// Gitea takes no longer branch names in its API.
@@ -28,14 +28,28 @@ impl Forgejo {
         api: &Api<'_>,
         pull: wire::Pull,
     ) -> Result<PullRequest, ForgeError> {
+        self.must_be_ours(api, &pull).await?;
+        // An attempt that was interrupted may not have got as far as its people.
+        if api.job.again && pull.state() == PullRequestState::Open {
+            extras::add_missing_people(api, &pull).await?;
+        }
+        Ok(self.pull_request(&pull, None, true))
+    }
+
+    /// An error if a pull request of our branch is somebody else's.
+    pub(super) async fn must_be_ours(
+        &self,
+        api: &Api<'_>,
+        pull: &wire::Pull,
+    ) -> Result<(), ForgeError> {
         let branch = &api.job.intent.branch;
         // One that was pushed to `refs/for/…` claims a branch name without having the branch.
         let from_here = pull.head.repo_id == pull.base.repo_id && pull.head.label == *branch;
         let body = pull.body.as_deref().unwrap_or_default();
-        if from_here && (has_marker(body, api.job.key) || self.has_our_commit(api, &pull).await?) {
-            return Ok(self.pull_request(&pull, None, true));
+        if from_here && (has_marker(body, api.job.key) || self.has_our_commit(api, pull).await?) {
+            return Ok(());
         }
-        let address = self.address(&pull);
+        let address = self.address(pull);
         let detail = format!(
             "{address} is of the branch {branch} but not of this response; close it and remove the branch, then retry"
         );

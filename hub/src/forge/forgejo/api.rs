@@ -84,11 +84,11 @@ impl Api<'_> {
         url
     }
 
-    fn repository_url(&self, part: &str, rest: &str) -> Url {
+    pub(super) fn repository_url(&self, part: &str, rest: &str) -> Url {
         self.url("repos", &[self.repository, part], None, rest)
     }
 
-    async fn send(
+    pub(super) async fn send(
         &self,
         operation: Operation,
         method: Method,
@@ -109,7 +109,7 @@ impl Api<'_> {
             .await
     }
 
-    async fn get(&self, operation: Operation, url: Url) -> Result<Reply, ForgeError> {
+    pub(super) async fn get(&self, operation: Operation, url: Url) -> Result<Reply, ForgeError> {
         self.send(operation, Method::GET, url, None).await
     }
 

@@ -74,7 +74,7 @@ async fn open_numbers(api: &Api<'_>) -> Result<HashSet<u64>, ForgeError> {
     Ok(numbers)
 }
 
-fn observed_pull(pull: &wire::Pull) -> ObservedPull {
+pub(super) fn observed_pull(pull: &wire::Pull) -> ObservedPull {
     ObservedPull {
         number: pull.number,
         state: pull.state(),

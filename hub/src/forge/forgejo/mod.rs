@@ -6,6 +6,7 @@
 
 mod adopt;
 mod api;
+mod close;
 mod commit;
 mod errors;
 mod extras;
@@ -28,7 +29,7 @@ use super::doubt::{LastWrite, SECOND_LOOK_AFTER, Write};
 use super::http::{Http, Reply, failed};
 use super::ours::{has_trailers, refuse_base_branch};
 use super::resolve::Resolved;
-use super::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest};
+use super::{ClosedPull, Closing, Forge, ForgeError, Job, Made, ObservedPull, PullRequest};
 use crate::change::{CredentialRef, Intent};
 use crate::credentials::Credentials;
 use crate::response::ErrorType;
@@ -331,5 +332,13 @@ impl Forge for Forgejo {
 
     async fn remove_branch(&self, job: &Job<'_>, number: u64) -> Result<(), ForgeError> {
         self.remove_merged_branch(job, number).await
+    }
+
+    async fn close(
+        &self,
+        job: &Job<'_>,
+        closing: &Closing<'_>,
+    ) -> Result<Option<ClosedPull>, ForgeError> {
+        self.close_pull(job, closing).await
     }
 }

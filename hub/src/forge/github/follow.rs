@@ -91,7 +91,11 @@ impl Github {
     }
 
     /// Fields of the repository; null if there is none.
-    async fn ask_repository(&self, job: &Job<'_>, fields: &str) -> Result<Value, ForgeError> {
+    pub(super) async fn ask_repository(
+        &self,
+        job: &Job<'_>,
+        fields: &str,
+    ) -> Result<Value, ForgeError> {
         let document = format!(
             "query Follow($owner: String! $name: String!) {{ repository(owner: $owner, name: $name) {{ {fields} }} }}"
         );

@@ -6,6 +6,7 @@
 
 pub(super) mod account;
 mod auth;
+mod close;
 mod decide;
 mod errors;
 mod follow;
@@ -31,7 +32,9 @@ use self::write::{CommitPlan, Opened, Plan, Written};
 use super::access::web_address;
 use super::http::{Http, failed};
 use super::ours::has_trailers;
-use super::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest, PullRequestState};
+use super::{
+    ClosedPull, Closing, Forge, ForgeError, Job, Made, ObservedPull, PullRequest, PullRequestState,
+};
 use crate::change::{CredentialRef, ForgeTarget, ProviderKind};
 use crate::credentials::Credentials;
 use crate::response::ErrorType;
@@ -99,8 +102,17 @@ impl Github {
         failed(ErrorType::Permanent, "RepositoryNotFound", detail)
     }
 
-    async fn adopt(&self, job: &Job<'_>, found: &Found, pull: &Pull) -> Result<Made, ForgeError> {
-        let notes = if people::lacks_labels(job, pull) {
+    /// `ours`: an attempt of this record may have opened it a moment ago, and got no further.
+    async fn adopt(
+        &self,
+        job: &Job<'_>,
+        found: &Found,
+        pull: &Pull,
+        ours: bool,
+    ) -> Result<Made, ForgeError> {
+        let lacks_something =
+            people::lacks_labels(job, pull) || ours && people::wants_people(job, pull);
+        let notes = if lacks_something {
             let adorned = self.account.adorn(job, found, &pull.id, &[]).await;
             adorned.unwrap_or_else(|error| vec![format!("labels and people: {error}")])
         } else {
@@ -216,6 +228,8 @@ enum Round {
 struct Wishes {
     draft: bool,
     notes: Vec<String>,
+    /// Something was written before, by this attempt or another.
+    wrote: bool,
 }
 
 impl Github {
@@ -226,7 +240,8 @@ impl Github {
             .as_ref()
             .ok_or_else(|| self.repository_not_found())?;
         if let Some(pull) = decide::our_pull(job, repository, &self.place)? {
-            return self.adopt(job, &found, pull).await.map(Round::Done);
+            let adopted = self.adopt(job, &found, pull, wishes.wrote).await;
+            return adopted.map(Round::Done);
         }
         let whole = self.whole(job, repository).await?;
         let job = &job.with(&whole);
@@ -250,6 +265,7 @@ impl Github {
             }
             Next::Open { .. } | Next::Commit { .. } => {}
         }
+        wishes.wrote = true;
         let written = match self.write(job, repository, &next, wishes.draft).await {
             // Nobody knows what it did: look before anything else.
             Err(ForgeError::Failed(error)) if error.kind == ErrorType::Transient => {
@@ -291,7 +307,8 @@ impl Github {
         let pull = repository.pulls().iter().find(|pull| pull.id == opened);
         match pull {
             Some(pull) if has_trailers(pull.head_message(), job.key) => {
-                self.adopt(job, &found, pull).await.map(Round::Done)
+                let adopted = self.adopt(job, &found, pull, true).await;
+                adopted.map(Round::Done)
             }
             // Its commits may not be seen yet.
             Some(pull) if pull.head_message().is_empty() => Ok(Round::Again(self.behind())),
@@ -327,6 +344,7 @@ impl Forge for Github {
         let mut wishes = Wishes {
             draft: job.intent.draft,
             notes: Vec::new(),
+            wrote: job.again,
         };
         let mut pause = FIRST_PAUSE;
         for _ in 1..MOST_ROUNDS {
@@ -353,5 +371,13 @@ impl Forge for Github {
 
     async fn remove_branch(&self, job: &Job<'_>, number: u64) -> Result<(), ForgeError> {
         self.remove_merged_branch(job, number).await
+    }
+
+    async fn close(
+        &self,
+        job: &Job<'_>,
+        closing: &Closing<'_>,
+    ) -> Result<Option<ClosedPull>, ForgeError> {
+        self.close_pull(job, closing).await
     }
 }

@@ -69,6 +69,16 @@ pub(super) fn lacks_labels(job: &Job<'_>, pull: &Pull) -> bool {
     pull.state == "OPEN" && job.intent.labels.iter().any(|name| !pull.has_label(name))
 }
 
+/// Whether anything but labels belongs on the pull request. What is there already is not asked for twice by GitHub.
+pub(super) fn wants_people(job: &Job<'_>, pull: &Pull) -> bool {
+    let options = &job.intent.options;
+    pull.state == "OPEN"
+        && (!job.intent.reviewers.is_empty()
+            || !options.team_reviewers.is_empty()
+            || !options.assignees.is_empty()
+            || options.auto_merge.is_some())
+}
+
 fn wanted(job: &Job<'_>, found: &Found, pull_id: &str, made_labels: &[(String, String)]) -> Extras {
     let mut extras = Extras::default();
     add_labels(&mut extras, job, found, pull_id, made_labels);

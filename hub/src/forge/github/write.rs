@@ -86,15 +86,23 @@ struct PullNode {
     url: String,
 }
 
+/// A document of mutations under construction.
 #[derive(Default)]
-struct Document {
+pub(super) struct Document {
     declarations: String,
     fields: String,
     variables: Map<String, Value>,
 }
 
 impl Document {
-    fn add(&mut self, alias: &str, mutation: &str, kind: &str, input: Value, selection: &str) {
+    pub(super) fn add(
+        &mut self,
+        alias: &str,
+        mutation: &str,
+        kind: &str,
+        input: Value,
+        selection: &str,
+    ) {
         let _ = write!(self.declarations, "${alias}: {kind}! ");
         let _ = write!(
             self.fields,
@@ -103,7 +111,7 @@ impl Document {
         self.variables.insert(alias.to_owned(), input);
     }
 
-    fn finish(self, name: &str) -> (String, Value) {
+    pub(super) fn finish(self, name: &str) -> (String, Value) {
         let Self {
             declarations,
             fields,

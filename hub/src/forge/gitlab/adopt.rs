@@ -54,8 +54,18 @@ impl Gitlab {
     pub(super) async fn adopt(
         &self,
         api: &Api<'_>,
-        mut found: Vec<wire::MergeRequest>,
+        found: Vec<wire::MergeRequest>,
     ) -> Result<PullRequest, ForgeError> {
+        let request = self.choose(api, found).await?;
+        Ok(self.adopted(api, request).await)
+    }
+
+    /// The one of these that is ours; an error if none is.
+    pub(super) async fn choose(
+        &self,
+        api: &Api<'_>,
+        mut found: Vec<wire::MergeRequest>,
+    ) -> Result<wire::MergeRequest, ForgeError> {
         found.sort_by_key(|request| match state(request) {
             PullRequestState::Open => 0,
             PullRequestState::Merged => 1,
@@ -68,12 +78,12 @@ impl Gitlab {
             )
         });
         if let Some(at) = marked {
-            return Ok(self.adopted(api, found.swap_remove(at)).await);
+            return Ok(found.swap_remove(at));
         }
         let mut other = None;
         for request in found {
             if self.has_our_commit(api, &request).await? {
-                return Ok(self.adopted(api, request).await);
+                return Ok(request);
             }
             other.get_or_insert(request);
         }
@@ -267,7 +277,7 @@ impl Gitlab {
     }
 
     /// The address for people. What a forge says is believed only as far as it is a web address.
-    fn address(&self, request: &wire::MergeRequest) -> String {
+    pub(super) fn address(&self, request: &wire::MergeRequest) -> String {
         web_address(&request.web_url).unwrap_or_else(|| {
             format!(
                 "{}/{}/-/merge_requests/{}",

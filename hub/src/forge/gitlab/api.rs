@@ -66,7 +66,7 @@ fn ids(people: &[(String, u64)]) -> Vec<u64> {
 impl Api<'_> {
     /// An address below the project. Each segment is escaped as a whole: the slashes of a project, branch or file name
     /// become `%2F`, as GitLab wants them.
-    fn url(&self, segments: &[&str], query: &[(&str, &str)]) -> Url {
+    pub(super) fn url(&self, segments: &[&str], query: &[(&str, &str)]) -> Url {
         let mut url = self.root.clone();
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().push("projects").push(self.project);
@@ -78,7 +78,7 @@ impl Api<'_> {
         url
     }
 
-    async fn send(
+    pub(super) async fn send(
         &self,
         operation: Operation,
         method: Method,
@@ -94,7 +94,7 @@ impl Api<'_> {
         self.http.send(self.job, &self.auth, call).await
     }
 
-    async fn get(
+    pub(super) async fn get(
         &self,
         operation: Operation,
         segments: &[&str],

@@ -25,7 +25,7 @@ impl Gitlab {
     }
 }
 
-fn observed_pull(request: &wire::MergeRequest) -> ObservedPull {
+pub(super) fn observed_pull(request: &wire::MergeRequest) -> ObservedPull {
     let state = state(request);
     // Where a project only puts commits on top of the base branch, there is neither a merge nor a squashed commit.
     let commit = (request.merge_commit_sha.as_ref())

@@ -8,6 +8,7 @@
 
 mod adopt;
 mod api;
+mod close;
 mod commit;
 mod errors;
 mod follow;
@@ -34,7 +35,7 @@ use super::doubt::{LastWrite, SECOND_LOOK_AFTER, Write};
 use super::http::{Http, failed};
 use super::ours::{has_trailers, refuse_base_branch};
 use super::resolve::{PATCH_DOES_NOT_APPLY, Resolved, in_background, patched_paths};
-use super::{Forge, ForgeError, Job, Made, ObservedPull};
+use super::{ClosedPull, Closing, Forge, ForgeError, Job, Made, ObservedPull};
 use crate::change::CredentialRef;
 use crate::credentials::Credentials;
 use crate::response::ErrorType;
@@ -294,5 +295,13 @@ impl Forge for Gitlab {
     /// GitLab does it by itself: the merge request was opened with that wish.
     async fn remove_branch(&self, _job: &Job<'_>, _number: u64) -> Result<(), ForgeError> {
         Ok(())
+    }
+
+    async fn close(
+        &self,
+        job: &Job<'_>,
+        closing: &Closing<'_>,
+    ) -> Result<Option<ClosedPull>, ForgeError> {
+        self.close_request(job, closing).await
     }
 }

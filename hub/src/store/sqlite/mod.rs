@@ -258,6 +258,19 @@ impl Store for SqliteStore {
         read::followed(&self.readers, after, limit).await
     }
 
+    async fn followed_on(&self, branch: &str) -> Result<Vec<ResponseSummary>, StoreError> {
+        read::followed_on(&self.readers, branch).await
+    }
+
+    async fn watched(
+        &self,
+        cluster: &ClusterId,
+        after: Option<&ResponseUid>,
+        limit: u32,
+    ) -> Result<Vec<ResponseUid>, StoreError> {
+        read::watched(&self.readers, cluster, after, limit).await
+    }
+
     async fn clusters(&self) -> Result<Vec<ClusterRecord>, StoreError> {
         read::clusters(&self.readers).await
     }

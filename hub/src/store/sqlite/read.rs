@@ -81,9 +81,13 @@ pub(super) async fn unfinished(
     limit: u32,
 ) -> Result<Vec<ResponseKey>, StoreError> {
     let (cluster, uid) = after.map_or(("", ""), |key| (key.cluster.as_str(), key.uid.as_str()));
+    // Each half walks its own index.
     let rows = sqlx::query(
-        "SELECT cluster, uid FROM responses
-        WHERE phase IN ('Pending', 'Running') AND (cluster, uid) > (?1, ?2) ORDER BY cluster, uid LIMIT ?3",
+        "SELECT * FROM (SELECT cluster, uid FROM responses WHERE phase IN ('Pending', 'Running')
+            AND (cluster, uid) > (?1, ?2) ORDER BY cluster, uid LIMIT ?3)
+        UNION SELECT * FROM (SELECT cluster, uid FROM responses WHERE follow_up = 1
+            AND (cluster, uid) > (?1, ?2) ORDER BY cluster, uid LIMIT ?3)
+        ORDER BY cluster, uid LIMIT ?3",
     )
     .bind(cluster)
     .bind(uid)
@@ -132,6 +136,40 @@ pub(super) async fn followed(
     .await
     .or_failed("read followed responses")?;
     rows.iter().map(summary).collect()
+}
+
+pub(super) async fn followed_on(
+    pool: &SqlitePool,
+    branch: &str,
+) -> Result<Vec<ResponseSummary>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT r.*, i.route, i.provider, i.repository, i.intent FROM responses r
+        JOIN intents i ON i.response = r.id WHERE r.followed = 1 AND r.followed_branch = ?1",
+    )
+    .bind(branch)
+    .fetch_all(pool)
+    .await
+    .or_failed("read followed responses")?;
+    rows.iter().map(summary).collect()
+}
+
+pub(super) async fn watched(
+    pool: &SqlitePool,
+    cluster: &ClusterId,
+    after: Option<&ResponseUid>,
+    limit: u32,
+) -> Result<Vec<ResponseUid>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT cluster, uid FROM responses
+        WHERE watched = 1 AND cluster = ?1 AND uid > ?2 ORDER BY uid LIMIT ?3",
+    )
+    .bind(cluster.as_str())
+    .bind(after.map_or("", ResponseUid::as_str))
+    .bind(limit)
+    .fetch_all(pool)
+    .await
+    .or_failed("read watched responses")?;
+    rows.iter().map(|row| Ok(key(row)?.uid)).collect()
 }
 
 fn summary(row: &SqliteRow) -> Result<ResponseSummary, StoreError> {

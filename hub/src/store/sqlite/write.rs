@@ -153,6 +153,9 @@ async fn observe_known(
     let mut after = before.clone();
     transitions::observe_again(&mut after, &seen, now);
     let decided = after.intent.is_some() || after.phase.is_terminal();
+    if decided {
+        transitions::observe_spec(&mut after, &known, &seen, now);
+    }
     let news = !decided && known != seen;
     let id = column::<i64>(&row, "id")?;
     if news {
@@ -203,9 +206,11 @@ async fn update_progress(
     progress: &Progress,
     followed: Option<bool>,
 ) -> Result<(), StoreError> {
+    let intent = progress.intent.as_ref().filter(|_| followed == Some(true));
+    let branch = intent.map(|intent| intent.branch.as_str());
     sqlx::query(
-        "UPDATE responses SET phase = ?2, revision = ?3, deleted = ?4, progress = ?5, followed = ifnull(?6, followed)
-        WHERE id = ?1",
+        "UPDATE responses SET phase = ?2, revision = ?3, deleted = ?4, progress = ?5, followed = ifnull(?6, followed),
+            follow_up = ?7, watched = ?8, followed_branch = ifnull(?9, followed_branch) WHERE id = ?1",
     )
     .bind(id)
     .bind(progress.phase.as_str())
@@ -213,6 +218,9 @@ async fn update_progress(
     .bind(progress.deleted)
     .bind(to_json(progress)?)
     .bind(followed)
+    .bind(progress.follow_up.is_some())
+    .bind(progress.watched && !progress.deleted)
+    .bind(branch)
     .execute(connection)
     .await
     .or_failed("store the progress of a response")?;

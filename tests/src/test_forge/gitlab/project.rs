@@ -201,6 +201,16 @@ impl TestProject {
         })
     }
 
+    /// The texts of a merge request's notes, oldest first.
+    pub fn notes(&self, iid: u64) -> Result<Vec<String>> {
+        self.read(|_, project| {
+            let mut all = project.merge_requests.iter();
+            let found = all.find(|one| one.iid == iid);
+            let notes = found.context("no such merge request")?.notes.iter();
+            Ok(notes.map(|(_, text)| text.clone()).collect())
+        })
+    }
+
     /// Merges a merge request, whatever the rules say, as the person.
     pub fn merge(&self, iid: u64) -> Result<()> {
         let person = self.user(PERSON)?;

@@ -1,0 +1,197 @@
+//! Closes a pull request in two requests: a look, and a document that comments, closes and removes the branch.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::metrics::Operation;
+use super::super::ours::{closing_comment, closing_marker, is_our_tip};
+use super::super::{ClosedPull, Closing, ForgeError, Job, ObservedPull, PullRequestState};
+use super::write::Document;
+use super::{Github, decide};
+
+/// Comments that are looked through for ours, the newest.
+const COMMENTS: &str = "comments(last: 100) { nodes { body } }";
+
+const FIELDS: &str = "id number url state mergedAt closedAt mergeCommit { oid } \
+    headRef { id target { oid ... on Commit { message } } }";
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Node {
+    id: String,
+    number: u64,
+    url: String,
+    state: String,
+    merged_at: Option<Timestamp>,
+    closed_at: Option<Timestamp>,
+    merge_commit: Option<Oid>,
+    head_ref: Option<Head>,
+    #[serde(default)]
+    comments: Option<Comments>,
+}
+
+#[derive(Deserialize)]
+struct Oid {
+    oid: String,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    id: String,
+    target: Tip,
+}
+
+#[derive(Deserialize)]
+struct Tip {
+    oid: String,
+    #[serde(default)]
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct Comments {
+    nodes: Vec<Comment>,
+}
+
+#[derive(Deserialize)]
+struct Comment {
+    body: String,
+}
+
+impl Node {
+    /// The branch, if it may go.
+    fn removable(&self, job: &Job<'_>, closing: &Closing<'_>) -> Option<&str> {
+        let head = self.head_ref.as_ref().filter(|_| closing.remove_branch)?;
+        is_our_tip(&head.target.oid, &head.target.message, job, closing).then_some(&head.id)
+    }
+
+    fn has_our_comment(&self, job: &Job<'_>) -> bool {
+        let marker = closing_marker(job.key);
+        let comments = self.comments.iter().flat_map(|comments| &comments.nodes);
+        comments
+            .into_iter()
+            .any(|comment| comment.body.contains(&marker))
+    }
+}
+
+impl Github {
+    pub(super) async fn close_pull(
+        &self,
+        job: &Job<'_>,
+        closing: &Closing<'_>,
+    ) -> Result<Option<ClosedPull>, ForgeError> {
+        let number = match closing.number {
+            Some(number) => number,
+            None => match self.number_of_ours(job).await? {
+                Some(number) => number,
+                None => return Ok(None),
+            },
+        };
+        let comments = if closing.again { COMMENTS } else { "" };
+        let fields = format!("pull: pullRequest(number: {number}) {{ {FIELDS} {comments} }}");
+        let repository = self.ask_repository(job, &fields).await?;
+        let pull = repository.get("pull").map(Node::deserialize);
+        let Some(Ok(pull)) = pull else {
+            return Ok(None);
+        };
+        match pull.state.as_str() {
+            "MERGED" => Ok(Some(self.ended(
+                &pull,
+                PullRequestState::Merged,
+                pull.merged_at,
+                Vec::new(),
+            ))),
+            "CLOSED" => {
+                if let Some(branch) = pull.removable(job, closing) {
+                    self.account.delete_branch(job, branch).await;
+                }
+                let at = pull.closed_at;
+                Ok(Some(self.ended(
+                    &pull,
+                    PullRequestState::Closed,
+                    at,
+                    Vec::new(),
+                )))
+            }
+            _ => self.close_open(job, closing, &pull).await.map(Some),
+        }
+    }
+
+    async fn number_of_ours(&self, job: &Job<'_>) -> Result<Option<u64>, ForgeError> {
+        let found = self.look(job).await?;
+        let Some(repository) = &found.repository else {
+            return Ok(None);
+        };
+        let pull = decide::our_pull(job, repository, &self.place)?;
+        Ok(pull.map(|pull| pull.number))
+    }
+
+    async fn close_open(
+        &self,
+        job: &Job<'_>,
+        closing: &Closing<'_>,
+        pull: &Node,
+    ) -> Result<ClosedPull, ForgeError> {
+        let mut document = Document::default();
+        if !pull.has_our_comment(job) {
+            let input = json!({ "subjectId": pull.id, "body": closing_comment(job.key, closing) });
+            let selection = "clientMutationId";
+            document.add("comment", "addComment", "AddCommentInput", input, selection);
+        }
+        let input = json!({ "pullRequestId": pull.id });
+        let kind = "ClosePullRequestInput";
+        let selection = "pullRequest { state closedAt }";
+        document.add("close", "closePullRequest", kind, input, selection);
+        if let Some(branch) = pull.removable(job, closing) {
+            let input = json!({ "refId": branch });
+            let selection = "clientMutationId";
+            document.add("branch", "deleteRef", "DeleteRefInput", input, selection);
+        }
+        let (text, variables) = document.finish("Close");
+        let mut answer = self
+            .account
+            .graphql(job, Operation::Close, &text, variables)
+            .await?;
+        let Some(closed) = answer.take("close") else {
+            let error = answer
+                .errors_of("close")
+                .next()
+                .or(answer.general_error())
+                .cloned();
+            return Err(self.account.explain(&error.unwrap_or_default()));
+        };
+        let at = closed.pointer("/pullRequest/closedAt");
+        let at = at.and_then(Value::as_str).and_then(|at| at.parse().ok());
+        let mut notes = Vec::new();
+        for (alias, about) in [
+            ("comment", "the comment"),
+            ("branch", "removing the branch"),
+        ] {
+            if let Some(error) = answer.errors_of(alias).next() {
+                notes.push(format!("{about}: {}", error.said()));
+            }
+        }
+        Ok(self.ended(pull, PullRequestState::Closed, at, notes))
+    }
+
+    fn ended(
+        &self,
+        pull: &Node,
+        state: PullRequestState,
+        ended_at: Option<Timestamp>,
+        notes: Vec<String>,
+    ) -> ClosedPull {
+        let commit = pull.merge_commit.as_ref();
+        ClosedPull {
+            url: self.address(&pull.url, pull.number),
+            pull: ObservedPull {
+                number: pull.number,
+                state,
+                merge_commit: commit.map(|commit| commit.oid.clone()),
+                ended_at,
+            },
+            notes,
+        }
+    }
+}
