@@ -88,6 +88,27 @@ async fn a_patch_takes_three_requests_keeps_every_other_byte_and_is_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_patched_files_take_three_requests() {
+    let bed = Bed::new().await;
+    let paths: Vec<String> = (0..100).map(|n| format!("apps/{n}.yaml")).collect();
+    let files: Vec<_> = paths.iter().map(|path| (path.as_str(), BEFORE)).collect();
+    bed.project.add_files("main", &files).unwrap();
+    let mut intent = bed.intent("u-1", &[]);
+    for path in &paths {
+        let patch = Patch::parse(PatchType::YamlSet, "spec.replicas = 5", None).unwrap();
+        intent.files.push(FileChange {
+            path: path.clone(),
+            action: FileAction::Patch { patch },
+        });
+    }
+    assert_eq!(bed.pull(&intent).await.1, 3);
+    for path in &paths {
+        let file = bed.project.file(&intent.branch, path).unwrap();
+        assert_eq!(file, Some(after()), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_text_that_does_not_come_whole_is_read_by_itself() {
     let bed = bed().await;
     let intent = scaling(&bed, "u-1");

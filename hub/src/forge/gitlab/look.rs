@@ -11,6 +11,7 @@ use tracing::info;
 use super::super::ForgeError;
 use super::super::http::failed;
 use super::super::resolve::{BaseFile, Resolved, in_background, no_file, patched_paths};
+use super::super::text::one_line;
 use super::Gitlab;
 use super::adopt::is_from_here;
 use super::api::Api;
@@ -114,7 +115,7 @@ impl Gitlab {
             Reading::Hidden => Ok(None),
             Reading::Refused(why) => {
                 if UNKNOWN_TO_SERVER.iter().any(|words| why.contains(words)) {
-                    self.do_not_ask(&reply.without_token(&why));
+                    self.do_not_ask(&one_line(&reply.without_token(&why)));
                 }
                 Ok(None)
             }
