@@ -8,6 +8,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let protos = [
         "proto/nabu/agent/v1/agent.proto",
         "proto/nabu/admin/v1/admin.proto",
+        "proto/nabu/admin/v1/responses.proto",
+        "proto/nabu/admin/v1/operations.proto",
     ];
     for proto in protos {
         println!("cargo:rerun-if-changed={proto}");

@@ -7,22 +7,26 @@ use std::time::Duration;
 use anyhow::Context as _;
 use nabu_common::ops::{self, Check, Health};
 use nabu_common::tls::{IncomingLimits, ServerTls, TlsFiles, incoming};
-use nabu_proto::admin_v1::admin_service_server::AdminServiceServer;
 use nabu_proto::agent_v1::agent_service_server::AgentServiceServer;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::service::InterceptorLayer;
 use tonic::transport::Server;
 use tracing::{error, info};
 
+use crate::admin::guard::Guard;
+use crate::admin::journal::journal;
+use crate::admin::local::LocalListener;
+use crate::admin::roles::Roles;
+use crate::admin::server::Doors;
 use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::credentials::Credentials;
 use crate::execute::clusters::ClusterDirectory;
 use crate::execute::lanes::Lanes;
 use crate::execute::metrics::ExecuteMetrics;
+use crate::execute::operate::Operator;
 use crate::execute::{self, Context};
 use crate::follow::metrics::FollowMetrics;
 use crate::follow::{self, Hints};
@@ -54,7 +58,7 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The doors of a hub.
 pub struct Listeners {
     agents: TcpListener,
-    admin: TcpListener,
+    admin: Doors,
     ops: TcpListener,
     webhooks: Option<TcpListener>,
 }
@@ -72,7 +76,14 @@ impl Listeners {
         };
         Ok(Self {
             agents: bind("--listen-agents", config.listen_agents).await?,
-            admin: bind("--listen-admin", config.listen_admin).await?,
+            admin: Doors {
+                port: bind("--listen-admin", config.listen_admin).await?,
+                socket: config
+                    .admin_socket
+                    .as_deref()
+                    .map(LocalListener::bind)
+                    .transpose()?,
+            },
             ops: bind("--listen-ops", config.listen_ops).await?,
             webhooks: match config.listen_webhooks {
                 Some(address) => Some(bind("--listen-webhooks", address).await?),
@@ -118,7 +129,7 @@ pub async fn serve(
     let (dispatcher, inbox) = execute::channel();
     let gateway = Gateway::new(
         Arc::clone(&store),
-        dispatcher,
+        dispatcher.clone(),
         gateway::Settings {
             heartbeat: Duration::from_secs(config.heartbeat_seconds.into()),
             resync: Duration::from_secs(config.resync_seconds.into()),
@@ -153,8 +164,8 @@ pub async fn serve(
     let follow_metrics = FollowMetrics::register(&mut registry);
     tasks.spawn(queue.keep_fresh(Arc::clone(&store), store_check, shutdown.clone()));
     tasks.spawn(tls.clone().keep_fresh(shutdown.clone()));
-    let ops = ops::serve(listeners.ops, health, Arc::new(registry), shutdown.clone());
     let context = Arc::new(context);
+    let operator = Operator::new(Arc::clone(&context), dispatcher);
     let following = Duration::from_secs(config.follow_seconds.into());
     let follower = (Arc::clone(&context), hints, follow_metrics);
     let (stop, grace) = (shutdown.clone(), config.shutdown_grace());
@@ -171,13 +182,28 @@ pub async fn serve(
         gateway.clone(),
         shutdown.clone(),
     );
-    let admin = serve_admin(
+    let (journal, scribe) = journal(&mut registry);
+    let guard = Guard::new(
+        Roles::new(config.admin_roles.clone()),
+        journal,
+        rustix::process::getuid().as_raw(),
+    );
+    let answering = CancellationToken::new();
+    let scribe = tokio::spawn(scribe.run(Arc::clone(&store), answering.clone()));
+    let admin = admin::server::serve(
         listeners.admin,
         tls,
-        Admin::new(Arc::clone(&store), gateway.clone()),
+        guard,
+        Admin::new(
+            operator,
+            gateway.clone(),
+            config.config_namespace.clone(),
+            shutdown.clone(),
+        ),
         shutdown.clone(),
     );
 
+    let ops = ops::serve(listeners.ops, health, Arc::new(registry), shutdown.clone());
     info!(
         version = env!("CARGO_PKG_VERSION"), agents = %config.listen_agents, admin = %config.listen_admin,
         ops = %config.listen_ops, store = %config.store.display(), "the hub serves"
@@ -195,6 +221,11 @@ pub async fn serve(
         error!(%error, "the executor was lost");
     }
     gateway.drained().await;
+    // Nobody is answered any more; what was answered is written down.
+    answering.cancel();
+    if let Err(error) = scribe.await {
+        error!(%error, "the writer of the audit log was lost");
+    }
     tasks.close();
     tasks.wait().await;
     store.close().await;
@@ -286,28 +317,4 @@ async fn serve_agents(
         .serve_with_incoming_shutdown(connections, shutdown.cancelled_owned())
         .await
         .context("the server for agents failed")
-}
-
-async fn serve_admin(
-    listener: TcpListener,
-    tls: ServerTls,
-    admin: Admin,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    let (reporter, health) = tonic_health::server::health_reporter();
-    reporter.set_serving::<AdminServiceServer<Admin>>().await;
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(nabu_proto::FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .context("cannot describe the admin API")?;
-    let connections = incoming(listener, tls, IncomingLimits::default(), shutdown.clone());
-    server()
-        .layer(InterceptorLayer::new(admin::authorize))
-        .add_service(AdminServiceServer::new(admin))
-        .add_service(health)
-        .add_service(reflection)
-        .serve_with_incoming_shutdown(connections, shutdown.cancelled_owned())
-        .await
-        .context("the server for administrators failed")
 }

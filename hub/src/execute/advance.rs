@@ -434,7 +434,7 @@ pub(super) async fn mark_deleted(context: &Context, key: &ResponseKey) -> Result
     Ok(progress.is_some_and(|progress| !progress.phase.is_terminal()))
 }
 
-async fn apply(
+pub(super) async fn apply(
     context: &Context,
     response: &Response,
     transition: crate::store::Transition,
@@ -496,7 +496,7 @@ fn by_hub(at: Timestamp, action: &str, detail: String) -> AuditEvent {
     }
 }
 
-fn moment(response: &Response) -> Moment {
+pub(super) fn moment(response: &Response) -> Moment {
     Moment {
         now: Timestamp::now(),
         generation: response.observation.generation,

@@ -9,6 +9,7 @@ pub mod clusters;
 pub mod gate;
 pub mod lanes;
 pub mod metrics;
+pub mod operate;
 mod schedule;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,6 +92,20 @@ impl Context {
     /// Whether a limit holds up everybody with this credential.
     pub(crate) fn is_lane_closed(&self, target: &ForgeTarget) -> bool {
         lock(&self.lanes).is_closed(&Ticket::for_target(target), Timestamp::now())
+    }
+
+    /// How the lane of a credential stands.
+    pub(crate) fn standing(
+        &self,
+        lane: &lanes::LaneId,
+        now: Timestamp,
+    ) -> lanes::standing::Standing {
+        lock(&self.lanes).standing(lane, now)
+    }
+
+    /// The lanes that somebody uses, or whose gate is remembered.
+    pub(crate) fn known_lanes(&self) -> Vec<lanes::LaneId> {
+        lock(&self.lanes).known()
     }
 
     fn leave_lane(&self, ticket: &Ticket) {

@@ -38,7 +38,7 @@ pub struct Cli {
 /// Where the hub is, and how to show who we are.
 #[derive(Clone, Debug, Args)]
 pub struct Connection {
-    /// Address of the hub's admin API.
+    /// Address of the hub's admin API, or `unix:PATH` of its socket (--admin-socket of nabu-hub).
     #[arg(
         long,
         global = true,

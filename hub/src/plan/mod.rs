@@ -4,6 +4,7 @@
 //! it happen and leaves itself no choices. What a step's result means for the record is decided here as well
 //! ([`progress`]), and how long to wait ([`retry`]). Planning again after success yields [`Step::Settled`].
 
+pub mod operate;
 pub mod progress;
 pub mod retry;
 #[cfg(test)]

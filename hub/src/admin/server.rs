@@ -1,0 +1,91 @@
+//! The servers of the admin API: the port with mutual TLS, and the Unix socket, with the same services behind both.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use nabu_common::tls::{IncomingLimits, ServerTls, incoming};
+use nabu_proto::admin_v1::admin_service_server::AdminServiceServer;
+use nabu_proto::admin_v1::operations_service_server::OperationsServiceServer;
+use nabu_proto::admin_v1::response_service_server::ResponseServiceServer;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tonic::transport::Server;
+
+use super::Admin;
+use super::guard::Guard;
+use super::local::LocalListener;
+
+/// Pings on connections where nothing else is heard.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// How long a ping may be without an answer.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where administrators come in.
+pub struct Doors {
+    /// For certificates.
+    pub port: TcpListener,
+    /// For the machine's own operator.
+    pub socket: Option<LocalListener>,
+}
+
+/// Serves until `shutdown`.
+///
+/// # Errors
+/// If a server fails.
+pub async fn serve(
+    doors: Doors,
+    tls: ServerTls,
+    guard: Guard,
+    admin: Admin,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let routes = routes(admin).await?;
+    let connections = incoming(doors.port, tls, IncomingLimits::default(), shutdown.clone());
+    let port = server()
+        .layer(guard.clone())
+        .add_routes(routes.clone())
+        .serve_with_incoming_shutdown(connections, shutdown.clone().cancelled_owned());
+    let socket = async {
+        let Some(listener) = doors.socket else {
+            return Ok(());
+        };
+        server()
+            .layer(guard)
+            .add_routes(routes)
+            .serve_with_incoming_shutdown(listener.incoming(), shutdown.cancelled_owned())
+            .await
+    };
+    tokio::try_join!(port, socket)
+        .map(drop)
+        .context("the server for administrators failed")
+}
+
+async fn routes(admin: Admin) -> anyhow::Result<Routes> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_serving::<AdminServiceServer<Admin>>().await;
+    reporter.set_serving::<ResponseServiceServer<Admin>>().await;
+    reporter
+        .set_serving::<OperationsServiceServer<Admin>>()
+        .await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(nabu_proto::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .context("cannot describe the admin API")?;
+    let admin = Arc::new(admin);
+    Ok(
+        Routes::new(AdminServiceServer::from_arc(Arc::clone(&admin)))
+            .add_service(ResponseServiceServer::from_arc(Arc::clone(&admin)))
+            .add_service(OperationsServiceServer::from_arc(admin))
+            .add_service(health)
+            .add_service(reflection),
+    )
+}
+
+fn server() -> Server {
+    Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+}
