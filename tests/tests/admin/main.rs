@@ -8,5 +8,7 @@
 
 mod access;
 mod bed;
+mod grpcurl;
+mod nabuctl;
 mod operations;
 mod responses;

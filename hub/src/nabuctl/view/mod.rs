@@ -1,0 +1,25 @@
+//! What people see of answers.
+
+mod clusters;
+pub(super) mod json;
+mod operations;
+mod responses;
+mod story;
+pub(super) mod text;
+
+pub(super) use clusters::clusters;
+pub(super) use operations::{audit, config, forges, version};
+pub(super) use responses::{list, response};
+pub(super) use story::{story, trial};
+
+use super::table::Tone;
+
+/// How a phase is meant.
+pub(super) fn phase_tone(phase: &str) -> Tone {
+    match phase {
+        "Succeeded" => Tone::Good,
+        "Failed" => Tone::Bad,
+        "Running" | "Pending" => Tone::Warning,
+        _ => Tone::Plain,
+    }
+}
