@@ -27,7 +27,7 @@ prerequisites: ## Install what tests and checks need beside Rust, Go, git and a 
 	@scripts/prerequisites.sh --install
 
 .PHONY: testbed
-testbed: ## Build the servers that tests start (a real API server, a real Gitea)
+testbed: ## Build the servers that tests start (a real API server, a real Gitea, helm)
 	@$(testbed) build
 
 .PHONY: fmt
@@ -48,8 +48,13 @@ deny: ## Check licences, advisories and sources of dependencies
 	scripts/deny.sh
 
 .PHONY: crds
-crds: ## Write the CRDs to charts/crds from the Rust types
-	cargo run --quiet --locked -p nabu-common --bin crdgen -- --out charts/crds
+crds: ## Write the CRDs to charts/ from the Rust types
+	scripts/generated.sh --write crds
+
+.PHONY: charts
+charts: testbed ## Write what is generated from the charts: tables of values and rights, rendered examples
+	cargo build --locked --bins -p nabu-hub -p nabu-agent
+	UPDATE=1 cargo test --locked -p nabu-tests --test charts generated
 
 .PHONY: docs-flags
 docs-flags: ## Write the reference of command-line flags to docs/src/reference

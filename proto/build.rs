@@ -7,9 +7,11 @@ use prost::Message as _;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let protos = [
         "proto/nabu/agent/v1/agent.proto",
+        "proto/nabu/agent/v1/enrolment.proto",
         "proto/nabu/admin/v1/admin.proto",
         "proto/nabu/admin/v1/responses.proto",
         "proto/nabu/admin/v1/operations.proto",
+        "proto/nabu/admin/v1/clusters.proto",
     ];
     for proto in protos {
         println!("cargo:rerun-if-changed={proto}");

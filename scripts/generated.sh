@@ -4,7 +4,7 @@
 #   scripts/generated.sh --write [crds|flags]
 #   scripts/generated.sh --check
 #
-# Generated are charts/crds/ (from the Rust types) and docs/src/reference/{nabu-hub,nabu-agent,nabuctl}.md
+# Generated are charts/crds/ (from the Rust types) with its copies in the charts, and docs/src/reference/{nabu-hub,nabu-agent,nabuctl}.md
 # (from the flags of the binaries).
 set -euo pipefail
 
@@ -19,9 +19,20 @@ run() { # crate, binary, arguments
   cargo run --quiet --locked -p "$crate" --bin "$binary" -- "$@"
 }
 
+# Which CRDs each chart brings.
+agent_crds=(eventresponses securityevents)
+hub_crds=(gitopsresponderconfigs)
+
 write_crds() { # root folder
-  mkdir -p "$1/$crds"
+  mkdir -p "$1/$crds" "$1/charts/nabu-agent/crds" "$1/charts/nabu-hub/crds"
   run nabu-common crdgen --out "$1/$crds"
+  local name
+  for name in "${agent_crds[@]}"; do
+    cp "$1/$crds/$name.yaml" "$1/charts/nabu-agent/crds/"
+  done
+  for name in "${hub_crds[@]}"; do
+    cp "$1/$crds/$name.yaml" "$1/charts/nabu-hub/crds/"
+  done
 }
 
 write_flags() { # root folder
@@ -38,7 +49,10 @@ check() {
   trap "rm -rf '$fresh'" EXIT
   write_crds "$fresh"
   write_flags "$fresh"
-  diff -ruN "$crds" "$fresh/$crds" || stale=1
+  local folder
+  for folder in "$crds" charts/nabu-agent/crds charts/nabu-hub/crds; do
+    diff -ruN "$folder" "$fresh/$folder" || stale=1
+  done
   for file in nabu-hub nabu-agent nabuctl; do
     diff -uN "$reference/$file.md" "$fresh/$reference/$file.md" || stale=1
   done

@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 form() {
   cargo fmt --all --check
-  shellcheck scripts/*.sh .ci/run
+  shellcheck scripts/*.sh tests/tests/*/*.sh .ci/run
   local unformatted
   unformatted=$(gofmt -l tests/servers)
   if [[ -n "$unformatted" ]]; then

@@ -17,6 +17,8 @@ mdbook_version=0.5.4
 # GitHub's published schemas, that the tests hold our test forge to.
 graphql_schema_version=15.26.1
 openapi_version=23.0.2
+# Webhooks as GitHub sends them.
+webhooks_version=7.6.1
 # Clients that the tests hold against it, and against the one that speaks as GitLab.
 octokit_version=5.0.5
 pygithub_version=2.10.0
@@ -25,6 +27,16 @@ python_gitlab_version=8.6.0
 # Checks the files of the protocol; the client of gRPC that the tests hold the admin API against.
 buf_version=1.75.0
 grpcurl_version=1.9.3
+# CRDs of others, that the charts and examples are held to: Go modules, and the folder and files in each.
+crd_modules=(
+  "github.com/cert-manager/cert-manager@v1.21.2 deploy/crds cert-manager.io_certificates.yaml"
+  "sigs.k8s.io/gateway-api@v1.5.0 config/crd/standard gateway.networking.k8s.io_tlsroutes.yaml"
+  "github.com/prometheus-operator/prometheus-operator@v0.85.0 example/prometheus-operator-crd monitoring.coreos.com_servicemonitors.yaml monitoring.coreos.com_prometheusrules.yaml"
+  "github.com/argoproj/argo-cd/v3@v3.3.0 manifests/crds application-crd.yaml"
+  "github.com/fluxcd/source-controller@v1.8.0 config/crd/bases source.toolkit.fluxcd.io_ocirepositories.yaml"
+)
+# Flux publishes the schema of a HelmRelease in no module that the proxy has; this package is made from it.
+flux_models_version=4.0.0
 
 oldest_go=1.26
 
@@ -136,6 +148,32 @@ install_python_packages() { # name==version…
   python3 -m pip install --quiet --target "$cache/python" --disable-pip-version-check --root-user-action=ignore "$@" >&2
 }
 
+# Copies single files out of Go modules; the modules themselves are large and not kept.
+install_crds() { # "module@version folder file…"
+  local entry module folder file dir target="$cache/crds"
+  for entry in "$@"; do
+    read -r module folder file <<<"$entry"
+    # Its name changes with the version and with the files that are wanted.
+    local marker
+    marker="$target/.$(cut -c 1-12 <<<"$(sha256sum <<<"$entry")")"
+    if [[ -e "$marker" ]]; then
+      continue
+    fi
+    echo "prerequisites: fetching CRDs of $module" >&2
+    mkdir -p "$target"
+    dir=$(
+      cd "$target"
+      GOFLAGS=-modcacherw GOMODCACHE="$cache/.crds-modules" go mod download -json "$module" |
+        sed -nE 's/^[[:space:]]*"Dir": "(.*)",?$/\1/p'
+    )
+    for file in $file; do
+      cp --no-preserve=mode "$dir/$folder/$file" "$target/$file"
+    done
+    touch "$marker"
+  done
+  rm -rf "$cache/.crds-modules"
+}
+
 install=false
 case "${1:-}" in
   "") ;;
@@ -147,7 +185,7 @@ case "${1:-}" in
 esac
 
 if $install; then
-  install_packages cc make git curl flock shellcheck sqlite3 node npm python3 pip3
+  install_packages cc make git curl flock shellcheck sqlite3 node npm python3 pip3 gh
 fi
 
 need cargo "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
@@ -167,9 +205,11 @@ if $install; then
   install_cargo_tool cargo-deny "$cargo_deny_version"
   install_cargo_tool mdbook "$mdbook_version" --no-default-features --features search
   install_npm_packages "@octokit/graphql-schema@$graphql_schema_version" "@octokit/openapi@$openapi_version" \
-    "octokit@$octokit_version" "@bufbuild/buf@$buf_version"
+    "@octokit/webhooks-examples@$webhooks_version" "octokit@$octokit_version" \
+    "@kubernetes-models/flux-cd@$flux_models_version" "@bufbuild/buf@$buf_version"
   # Of half a gigabyte one file is used.
   find "$cache/npm/node_modules/@octokit/openapi/generated" -name '*.json' ! -name api.github.com.json -delete
+  install_crds "${crd_modules[@]}"
   install_go_tool github.com/fullstorydev/grpcurl/cmd/grpcurl "$grpcurl_version"
   install_python_packages "PyGithub==$pygithub_version" "python-gitlab==$python_gitlab_version"
 fi

@@ -1,20 +1,25 @@
 #!/usr/bin/env bash
-# Builds the servers that the tests start (tests/servers) and says where they are.
+# Builds the servers and tools that the tests start (tests/servers) and says where they are.
 #
 #   scripts/testbed.sh build             build what is missing
 #   scripts/testbed.sh path apiserver    the Kubernetes API server (with its etcd)
 #   scripts/testbed.sh path gitea        the Gitea server
 #   scripts/testbed.sh path gitea-static the folder for Gitea's STATIC_ROOT_PATH
+#   scripts/testbed.sh path helm         helm, for the charts
+#   scripts/testbed.sh path kubectl      kubectl, of the API server's version
 #
 # Binaries live in the cache, under a name that carries the version and a digest of everything they are
 # built from: a changed module is another file, and an old clone still finds its own. `path` builds nothing.
 set -euo pipefail
 
 servers=$(cd "$(dirname "${BASH_SOURCE[0]}")/../tests/servers" && pwd)
+programs=(apiserver gitea helm kubectl)
 bin="${XDG_CACHE_HOME:-$HOME/.cache}/nabu/bin"
 
 kubernetes_module=k8s.io/kubernetes
 gitea_module=code.gitea.io/gitea
+helm_module=helm.sh/helm/v3
+kubectl_module=k8s.io/kubectl
 
 # The version of module $2 that the go.mod of server $1 requires.
 required_version() {
@@ -34,6 +39,8 @@ binary_path() {
   case "$1" in
     apiserver) echo "$bin/kube-apiserver-$(required_version apiserver "$kubernetes_module")-$(source_digest apiserver)" ;;
     gitea) echo "$bin/gitea-$(required_version gitea "$gitea_module")-$(source_digest gitea)" ;;
+    helm) echo "$bin/helm-$(required_version helm "$helm_module")-$(source_digest helm)" ;;
+    kubectl) echo "$bin/kubectl-$(required_version kubectl "$kubectl_module")-$(source_digest kubectl)" ;;
   esac
 }
 
@@ -57,12 +64,30 @@ build_gitea() { # output file
   cp -R --no-preserve=mode "$module"/{options,public,templates} "$static"
 }
 
+build_helm() { # output file
+  local version flags="-s -w" minor name
+  version=$(required_version helm "$helm_module")
+  minor=$(required_version helm k8s.io/client-go | cut -d . -f 2)
+  flags+=" -X $helm_module/internal/version.version=$version"
+  # The Kubernetes that templates are rendered for when no cluster is asked.
+  for name in lint/rules chartutil; do
+    flags+=" -X $helm_module/pkg/$name.k8sVersionMajor=1 -X $helm_module/pkg/$name.k8sVersionMinor=$minor"
+  done
+  CGO_ENABLED=0 go build -trimpath -o "$1" -ldflags "$flags" "$helm_module/cmd/helm"
+}
+
+build_kubectl() { # output file
+  local version pkg=k8s.io/component-base/version
+  version=v1.$(required_version kubectl "$kubectl_module" | cut -d . -f 2,3)
+  CGO_ENABLED=0 go build -trimpath -o "$1" -ldflags "-s -w -X $pkg.gitVersion=$version" .
+}
+
 build() ( # server
   target=$(binary_path "$1")
   if [[ -x "$target" ]]; then
     exit
   fi
-  echo "testbed: building $(basename "$target"), about three minutes on two cores" >&2
+  echo "testbed: building $(basename "$target"), one to three minutes on two cores" >&2
   started=$SECONDS
   cd "$servers/$1"
   # One name for whatever an interrupted build left behind; the lock keeps it ours.
@@ -73,7 +98,11 @@ build() ( # server
 )
 
 build_all() {
-  if [[ -x "$(binary_path apiserver)" && -x "$(binary_path gitea)" ]]; then
+  local program missing=false
+  for program in "${programs[@]}"; do
+    [[ -x "$(binary_path "$program")" ]] || missing=true
+  done
+  if ! $missing; then
     return
   fi
   command -v go >/dev/null || {
@@ -84,18 +113,19 @@ build_all() {
   # Whoever comes second waits, and then finds the work done.
   exec 9>"$bin/.lock"
   flock 9
-  build apiserver
-  build gitea
+  for program in "${programs[@]}"; do
+    build "$program"
+  done
 }
 
 usage() {
-  sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
   exit 2
 }
 
 case "${1:-} ${2:-}" in
   "build ") build_all ;;
-  "path apiserver" | "path gitea") binary_path "$2" ;;
+  "path apiserver" | "path gitea" | "path helm" | "path kubectl") binary_path "$2" ;;
   "path gitea-static") echo "$(binary_path gitea).static" ;;
   *) usage ;;
 esac

@@ -8,7 +8,8 @@ use clap::{Args, Parser, Subcommand};
 use nabu_common::identity::TrustDomain;
 use nabu_common::ids::ClusterId;
 use nabu_common::telemetry::LogArgs;
-use nabu_common::tls::TlsFiles;
+use nabu_common::tls::{CaPin, TlsFiles};
+use secrecy::SecretString;
 
 /// Watches `EventResponses` in one cluster, streams them to the hub, and writes the results into their status.
 #[derive(Debug, Parser)]
@@ -31,11 +32,13 @@ pub struct Cli {
 }
 
 /// What the program does instead of serving.
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Prints the reference of all flags as Markdown.
     #[command(hide = true)]
     MarkdownHelp,
+    /// Ask a running server whether it is ready; exit code 0 if it is.
+    Ready(nabu_common::ops::Probe),
 }
 
 /// How the agent serves.
@@ -102,6 +105,38 @@ pub struct Config {
     #[arg(long, env = "NABU_AGENT_TRUST_DOMAIN", default_value = "nabu")]
     pub trust_domain: TrustDomain,
 
+    /// Folder in which the agent keeps its own key and certificate, which it gets with a join token and renews by
+    /// itself. Instead of the three TLS files.
+    #[arg(long, env = "NABU_AGENT_STATE_DIR", conflicts_with = "identity_secret")]
+    pub state_dir: Option<PathBuf>,
+
+    /// Secret of the agent's own namespace in which it keeps its key and certificate, instead of a folder. It must
+    /// exist, and may be empty.
+    #[arg(long, env = "NABU_AGENT_IDENTITY_SECRET")]
+    pub identity_secret: Option<String>,
+
+    /// File with the join token of `nabuctl cluster add`. Used once, while the agent has no certificate of its own;
+    /// read again when another one is needed.
+    #[arg(
+        long,
+        env = "NABU_AGENT_JOIN_TOKEN_FILE",
+        conflicts_with = "join_token"
+    )]
+    pub join_token_file: Option<PathBuf>,
+
+    /// The join token itself. Other users of the machine may see command lines: prefer the file, or the variable.
+    #[arg(long, env = "NABU_AGENT_JOIN_TOKEN", hide_env_values = true)]
+    pub join_token: Option<SecretString>,
+
+    /// What the hub's authority must be when a join token is used: `sha256:` and 64 hex digits, as `nabuctl cluster add`
+    /// prints it. May be repeated; separated by commas in the variable.
+    #[arg(
+        long = "hub-ca-pin",
+        env = "NABU_AGENT_HUB_CA_PIN",
+        value_delimiter = ','
+    )]
+    pub hub_ca_pins: Vec<CaPin>,
+
     /// Where /livez, /readyz and /metrics are served over HTTP.
     #[arg(long, env = "NABU_AGENT_LISTEN", default_value = "0.0.0.0:8081")]
     pub listen: SocketAddr,
@@ -139,6 +174,45 @@ impl Config {
             cert: self.tls_cert.clone(),
             key: self.tls_key.clone(),
         }
+    }
+}
+
+/// Where the agent keeps an identity that it enrols for and renews by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnIdentity {
+    /// A folder on disk.
+    Folder(PathBuf),
+    /// A Secret of the agent's own namespace, by name.
+    Secret(String),
+}
+
+impl Config {
+    /// Where the agent keeps its own identity; `None` if it uses TLS files that others make.
+    ///
+    /// # Errors
+    /// If flags of enrolment are given that do not fit together; the text says what to do.
+    pub fn own_identity(&self) -> Result<Option<OwnIdentity>, String> {
+        let own = match (&self.state_dir, &self.identity_secret) {
+            (Some(folder), _) => Some(OwnIdentity::Folder(folder.clone())),
+            (None, Some(name)) => Some(OwnIdentity::Secret(name.clone())),
+            (None, None) => None,
+        };
+        let token = self.join_token.is_some() || self.join_token_file.is_some();
+        if token && own.is_none() {
+            return Err(
+                "a join token is given, and no place for the certificate that it is used for: give --state-dir or \
+                --identity-secret"
+                    .to_owned(),
+            );
+        }
+        if token && self.hub_ca_pins.is_empty() {
+            return Err(
+                "a join token is given without --hub-ca-pin: it must not be sent to a hub that nobody has checked; \
+                `nabuctl cluster add` prints the pin"
+                    .to_owned(),
+            );
+        }
+        Ok(own)
     }
 }
 
@@ -219,6 +293,30 @@ mod tests {
     fn several_responders_may_be_served() {
         let config = parse(&["--responder", "a", "--responder", "b,c"]).unwrap();
         assert_eq!(config.responders, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn a_join_token_is_only_used_with_a_pin_and_a_place_for_the_certificate() {
+        let pin = format!("sha256:{}", "0a".repeat(32));
+        let pinned = ["--join-token", "t", "--hub-ca-pin", &pin];
+        let own = |extra: &[&str]| parse(extra).unwrap().own_identity();
+        assert_eq!(own(&[]), Ok(None));
+        assert!(own(&pinned).unwrap_err().contains("--state-dir"));
+        let unpinned = own(&["--join-token", "t", "--state-dir", "s"]);
+        assert!(unpinned.unwrap_err().contains("--hub-ca-pin"));
+        let whole: Vec<_> = pinned
+            .into_iter()
+            .chain(["--identity-secret", "s"])
+            .collect();
+        assert_eq!(own(&whole), Ok(Some(OwnIdentity::Secret("s".to_owned()))));
+        assert!(parse(&["--state-dir", "a", "--identity-secret", "b"]).is_err());
+        assert!(parse(&["--hub-ca-pin", "sha256:12"]).is_err());
+    }
+
+    #[test]
+    fn a_join_token_is_never_shown() {
+        let config = parse(&["--join-token", "hush"]).unwrap();
+        assert!(!format!("{config:?}").contains("hush"));
     }
 
     #[test]

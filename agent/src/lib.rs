@@ -5,6 +5,7 @@
 
 pub mod config;
 pub mod events;
+pub mod identity;
 pub mod inventory;
 pub mod leader;
 pub mod metrics;

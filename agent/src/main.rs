@@ -14,8 +14,10 @@ fn main() -> ExitCode {
 
 fn start(cli: Cli) -> anyhow::Result<()> {
     let Some(config) = cli.config.filter(|_| cli.command.is_none()) else {
-        let Command::MarkdownHelp = cli.command.context("no flags given")?;
-        return cli::print_markdown_help::<Cli>();
+        return match cli.command.context("no flags given")? {
+            Command::MarkdownHelp => cli::print_markdown_help::<Cli>(),
+            Command::Ready(probe) => cli::print_readiness(&probe),
+        };
     };
     telemetry::init(&cli.log)?;
     // Two threads are plenty for one cluster, and each costs memory.

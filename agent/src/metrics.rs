@@ -1,5 +1,7 @@
 //! Owns the numbers that operators see.
 
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -39,6 +41,14 @@ pub struct Metrics {
     pub leader: Gauge,
     /// Kubernetes Events that were left out.
     pub events_dropped: Counter,
+    /// When the certificate that the agent keeps itself runs out, in seconds since 1970; 0 without one.
+    pub certificate_not_after: Gauge,
+    /// Certificates that were renewed.
+    pub renewals: Counter,
+    /// 1 while the agent waits for a join token.
+    pub join_token_needed: Gauge,
+    /// Seconds that our clock is ahead of the hub's.
+    pub clock_skew: Gauge<f64, AtomicU64>,
 }
 
 impl Metrics {
@@ -57,6 +67,10 @@ impl Metrics {
             watch_restarts: Counter::default(),
             leader: Gauge::default(),
             events_dropped: Counter::default(),
+            certificate_not_after: Gauge::default(),
+            renewals: Counter::default(),
+            join_token_needed: Gauge::default(),
+            clock_skew: Gauge::default(),
         };
         let m = &metrics;
         registry.register(
@@ -110,6 +124,28 @@ impl Metrics {
             "events_dropped",
             "Kubernetes Events that were left out",
             m.events_dropped.clone(),
+        );
+        registry.register_with_unit(
+            "certificate_not_after_timestamp",
+            "When the certificate that the agent keeps itself runs out, since 1970; 0 without one",
+            Unit::Seconds,
+            m.certificate_not_after.clone(),
+        );
+        registry.register(
+            "certificate_renewals",
+            "Certificates that were renewed",
+            m.renewals.clone(),
+        );
+        registry.register(
+            "join_token_needed",
+            "1 while the agent has no certificate that the hub takes, and needs a join token",
+            m.join_token_needed.clone(),
+        );
+        registry.register_with_unit(
+            "clock_skew",
+            "How far the agent's clock was ahead of the hub's when the session was opened",
+            Unit::Seconds,
+            m.clock_skew.clone(),
         );
         metrics
     }

@@ -16,7 +16,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
 
-use crate::config::Config;
+use crate::config::{Config, OwnIdentity};
+use crate::identity::{Identity as Shown, Keeper, Place, Token};
 use crate::inventory::Settings;
 use crate::leader::Election;
 use crate::metrics::Metrics;
@@ -52,8 +53,15 @@ pub async fn run(
     let health = Health::default();
     let leader_check = health.check("leader");
     let (watch_check, session_check) = (health.check("watch"), health.check("session"));
-    let tls = ClientTls::load(config.tls_files())?;
-    check_certificate(&config)?;
+    let own_identity = config.own_identity().map_err(anyhow::Error::msg)?;
+    let files = match &own_identity {
+        Some(_) => None,
+        None => {
+            let tls = ClientTls::load(config.tls_files())?;
+            check_certificate(&config)?;
+            Some(tls)
+        }
+    };
     let own_end = shutdown.child_token();
     // Whatever way this function is left, what it started ends.
     let _end = own_end.clone().drop_guard();
@@ -63,7 +71,9 @@ pub async fn run(
         Arc::new(registry),
         own_end.clone(),
     ));
-    tokio::spawn(tls.clone().keep_fresh(own_end.clone()));
+    if let Some(tls) = files.clone() {
+        tokio::spawn(tls.keep_fresh(own_end.clone()));
+    }
 
     let Some(found) = shutdown.run_until_cancelled(find_api_server()).await else {
         return Ok(());
@@ -73,9 +83,14 @@ pub async fn run(
     let Some(kube_system_uid) = read.await else {
         return Ok(());
     };
+    let identity = match (own_identity, files) {
+        (Some(own), _) => Shown::Own(Arc::new(keeper(&config, own, &client, &metrics)?)),
+        (None, Some(tls)) => Shown::Files(tls.connector(config.hub_server_name.clone())),
+        (None, None) => bail!("no certificate is configured"),
+    };
     let context = Context {
         endpoint: endpoint(&config)?,
-        connector: tls.connector(config.hub_server_name.clone()),
+        identity,
         introduction: Introduction {
             kube_system_uid,
             kubernetes_version,
@@ -140,6 +155,35 @@ pub async fn run(
             .context("the health and metrics server failed"),
         Err(_) => Ok(()),
     }
+}
+
+fn keeper(
+    config: &Config,
+    own: OwnIdentity,
+    client: &Client,
+    metrics: &Arc<Metrics>,
+) -> anyhow::Result<Keeper> {
+    let token = match (&config.join_token_file, &config.join_token) {
+        (Some(path), _) => Token::File(path.clone()),
+        (None, Some(token)) => Token::Given(token.clone()),
+        (None, None) => Token::None,
+    };
+    Ok(Keeper {
+        cluster_id: config.cluster_id.to_string(),
+        endpoint: endpoint(config)?,
+        server_name: config.hub_server_name.clone(),
+        pins: config.hub_ca_pins.clone(),
+        token,
+        place: match own {
+            OwnIdentity::Folder(folder) => Place::Folder(folder),
+            OwnIdentity::Secret(name) => Place::Secret {
+                api: Api::default_namespaced(client.clone()),
+                name,
+            },
+        },
+        metrics: Arc::clone(metrics),
+        state: tokio::sync::Mutex::default(),
+    })
 }
 
 /// A certificate of another cluster would only be noticed by the hub.

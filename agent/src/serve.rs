@@ -12,12 +12,12 @@ use kube::Client;
 use kube::runtime::watcher;
 use nabu_common::ids::{ResponseUid, Revision};
 use nabu_common::ops::Check;
-use nabu_common::tls::Connector;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
 
 use crate::events::Announcer;
+use crate::identity::Identity;
 use crate::inventory::{Effect, Event, Inventory, Settings};
 use crate::metrics::{Metrics, PatchLabels};
 use crate::object::Watched;
@@ -46,8 +46,8 @@ pub struct Context {
     pub client: Client,
     /// The address of the hub.
     pub endpoint: Endpoint,
-    /// Opens TLS connections to the hub.
-    pub connector: Connector,
+    /// Shows the hub who we are.
+    pub identity: Identity,
     /// What to say in Hello.
     pub introduction: Introduction,
     /// What bounds the inventory.
@@ -79,7 +79,7 @@ pub async fn serve(context: Context, shutdown: CancellationToken) {
     let backlog = Arc::new(AtomicU64::new(0));
     let client = session::Client {
         endpoint: context.endpoint.clone(),
-        connector: context.connector.clone(),
+        identity: context.identity.clone(),
         introduction: context.introduction.clone(),
         backlog: Arc::clone(&backlog),
         metrics: Arc::clone(&context.metrics),

@@ -7,6 +7,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nabu_agent::identity::Identity;
 use nabu_agent::inventory::Settings;
 use nabu_agent::metrics::Metrics;
 use nabu_agent::serve::{Context, serve};
@@ -50,7 +51,7 @@ impl Rig {
         let context = Context {
             client: api.client.clone(),
             endpoint: Endpoint::from_shared(format!("http://{}", hub.address)).unwrap(),
-            connector: tls.connector(None),
+            identity: Identity::Files(tls.connector(None)),
             introduction: Introduction {
                 kube_system_uid: "kube-system-uid".to_owned(),
                 kubernetes_version: "v1.35.4".to_owned(),

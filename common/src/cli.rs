@@ -16,6 +16,16 @@ pub fn exit_with(result: anyhow::Result<()>) -> ExitCode {
     }
 }
 
+/// Asks a running server whether it is ready, and prints its checks.
+///
+/// # Errors
+/// If it is not.
+pub fn print_readiness(probe: &crate::ops::Probe) -> anyhow::Result<()> {
+    let checks = probe.run()?;
+    std::io::stdout().write_all(checks.as_bytes())?;
+    Ok(())
+}
+
 /// Prints every flag of a command as Markdown: the source of the reference in the book.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
@@ -146,6 +147,19 @@ pub fn identity_of_certificate(
         [uri] => Identity::from_uri(uri, domain),
         other => Err(IdentityError::NotOneUri(other.len())),
     }
+}
+
+/// When a certificate runs out.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn valid_until(der: &CertificateDer<'_>) -> Result<SystemTime, IdentityError> {
+    let (_, certificate) = X509Certificate::from_der(der)
+        .map_err(|error| IdentityError::Unreadable(error.to_string()))?;
+    let seconds = certificate.validity().not_after.timestamp();
+    // Nothing of ours ran out before 1970.
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
 fn uris_of_certificate(der: &CertificateDer<'_>) -> Result<Vec<String>, IdentityError> {

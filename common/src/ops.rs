@@ -3,6 +3,7 @@
 //! Liveness says that the process serves at all and never depends on a peer. Readiness is a list of named checks that
 //! parts of the program set; `?verbose` prints each.
 
+mod probe;
 mod process;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,8 @@ use axum::routing::get;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+pub use probe::Probe;
 
 /// The content type of the text that `prometheus-client` writes.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -37,9 +37,23 @@ pub struct Cli {
 /// Subcommands that do not serve.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
+    /// Make the key and certificate of an administrator by the hub's own authority: ca.crt, tls.crt and tls.key. Works
+    /// beside a hub that runs on the same database.
+    InitAdmin {
+        /// Who it is; ends up in the audit log.
+        name: String,
+        /// Folder to write to.
+        #[arg(long)]
+        out: PathBuf,
+        /// Where the hub has its database and its authority.
+        #[command(flatten)]
+        at: AuthorityArgs,
+    },
     /// Print these flags as Markdown, for the documentation.
     #[command(hide = true)]
     MarkdownHelp,
+    /// Ask a running server whether it is ready; exit code 0 if it is.
+    Ready(nabu_common::ops::Probe),
 }
 
 /// What the server is told.
@@ -97,13 +111,28 @@ pub struct Config {
     )]
     pub tls_key: PathBuf,
 
-    /// Trust domain of the fleet: certificates carry `spiffe://<TRUST-DOMAIN>/…`.
-    #[arg(long, env = "NABU_HUB_TRUST_DOMAIN", default_value = "nabu")]
-    pub trust_domain: TrustDomain,
+    /// The database and the authority.
+    #[command(flatten)]
+    pub authority: AuthorityArgs,
 
-    /// The SQLite database; made when it is missing.
-    #[arg(long, env = "NABU_HUB_STORE", default_value = "/var/lib/nabu/nabu.db")]
-    pub store: PathBuf,
+    /// DNS name or IP address under which agents and administrators dial the hub, for the certificate that it makes for
+    /// itself. Repeatable; in the environment separated by commas.
+    #[arg(
+        long = "server-name",
+        env = "NABU_HUB_SERVER_NAMES",
+        value_delimiter = ',',
+        value_name = "NAME"
+    )]
+    pub server_names: Vec<String>,
+
+    /// Address of the hub in what `nabuctl cluster add` prints. `https://`, the first --server-name and the port of
+    /// --listen-agents if not given.
+    #[arg(long, env = "NABU_HUB_AGENTS_URL", value_name = "URL")]
+    pub agents_url: Option<String>,
+
+    /// How long certificates of agents live that the hub makes; at most 24h.
+    #[arg(long, env = "NABU_HUB_AGENT_CERTIFICATE_LIFETIME", default_value = "24h", value_parser = parse_lifetime)]
+    pub agent_certificate_lifetime: Duration,
 
     /// Folder with GitOpsResponderConfig and Secret documents (YAML), instead of objects in the hub's own cluster.
     #[arg(long, env = "NABU_HUB_CONFIG_DIR")]
@@ -160,6 +189,33 @@ pub struct Config {
     pub shutdown_grace_seconds: u32,
 }
 
+/// Where the hub has its database and its authority.
+#[derive(Clone, Debug, Args)]
+pub struct AuthorityArgs {
+    /// Trust domain of the fleet: certificates carry `spiffe://<TRUST-DOMAIN>/…`.
+    #[arg(long, env = "NABU_HUB_TRUST_DOMAIN", default_value = "nabu")]
+    pub trust_domain: TrustDomain,
+
+    /// File with the key (32 bytes in base64) that the built-in authority's private key is encrypted by in the database.
+    /// Turns the built-in authority on: the hub certifies agents that join with a token, administrators, and itself, and
+    /// the three TLS files are not used.
+    #[arg(long, env = "NABU_HUB_CA_ENCRYPTION_KEY_FILE", conflicts_with_all = ["ca_cert_file", "ca_key_file"])]
+    pub ca_encryption_key_file: Option<PathBuf>,
+
+    /// Certificate (PEM) of an authority of your own that the hub certifies agents, administrators and itself by, instead
+    /// of the built-in one.
+    #[arg(long, env = "NABU_HUB_CA_CERT_FILE", requires = "ca_key_file")]
+    pub ca_cert_file: Option<PathBuf>,
+
+    /// Private key (PEM) of --ca-cert-file.
+    #[arg(long, env = "NABU_HUB_CA_KEY_FILE", requires = "ca_cert_file")]
+    pub ca_key_file: Option<PathBuf>,
+
+    /// The SQLite database; made when it is missing.
+    #[arg(long, env = "NABU_HUB_STORE", default_value = "/var/lib/nabu/nabu.db")]
+    pub store: PathBuf,
+}
+
 impl Config {
     /// The labels of each cluster.
     pub fn labels_by_cluster(&self) -> HashMap<ClusterId, BTreeMap<String, String>> {
@@ -171,6 +227,17 @@ impl Config {
                 .insert(label.key.clone(), label.value.clone());
         }
         by_cluster
+    }
+
+    /// See `--agents-url`.
+    pub fn agents_url(&self) -> String {
+        let port = self.listen_agents.port();
+        match (&self.agents_url, self.server_names.first()) {
+            (Some(url), _) => url.clone(),
+            (None, Some(name)) if name.contains(':') => format!("https://[{name}]:{port}"),
+            (None, Some(name)) => format!("https://{name}:{port}"),
+            (None, None) => String::new(),
+        }
     }
 
     /// See `--github-per-minute` and `--github-per-hour`.
@@ -185,6 +252,17 @@ impl Config {
     pub fn shutdown_grace(&self) -> Duration {
         Duration::from_secs(self.shutdown_grace_seconds.into())
     }
+}
+
+/// A number and a unit, from one second to one day.
+fn parse_lifetime(text: &str) -> Result<Duration, String> {
+    let span: jiff::SignedDuration = text
+        .parse()
+        .map_err(|error| format!("{error}; use for example 24h or 90m"))?;
+    Duration::try_from(span)
+        .ok()
+        .filter(|span| (Duration::from_secs(1)..=Duration::from_hours(24)).contains(span))
+        .ok_or_else(|| "it must be from 1s to 24h".to_owned())
 }
 
 /// One `--cluster-label`.

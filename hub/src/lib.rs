@@ -5,13 +5,17 @@
 //! result goes into the [`store`], and from there through the [`gateway`] back to the agent. [`routes`] turns
 //! configuration documents into the table that `plan` consults, [`render`] makes the text of a change out of templates
 //! and hostile values, [`edit`] applies patches to files, [`admin`] answers questions of administrators, [`webhooks`] takes
-//! hints of forges.
+//! hints of forges. Who may speak for which cluster is settled by [`enrolment`] (join tokens) and [`authority`]
+//! (certificates).
 
 pub mod admin;
+pub mod authority;
 pub mod change;
 pub mod config;
 pub mod credentials;
+pub mod door;
 pub mod edit;
+pub mod enrolment;
 pub mod execute;
 #[cfg(test)]
 mod fixtures;

@@ -2,6 +2,7 @@
 
 use clap::Parser as _;
 use nabu_common::{cli, shutdown, telemetry, tls};
+use nabu_hub::authority::first_admin;
 use nabu_hub::config::{Cli, Command};
 
 fn main() -> std::process::ExitCode {
@@ -14,12 +15,18 @@ fn start() -> anyhow::Result<()> {
         config,
         log,
     } = Cli::parse();
-    if let Some(Command::MarkdownHelp) = command {
-        return cli::print_markdown_help::<Cli>();
-    }
-    telemetry::init(&log)?;
     tls::install_crypto_provider();
+    match command {
+        Some(Command::MarkdownHelp) => return cli::print_markdown_help::<Cli>(),
+        Some(Command::Ready(probe)) => return cli::print_readiness(&probe),
+        Some(Command::InitAdmin { name, out, at }) => {
+            let runtime = tokio::runtime::Runtime::new()?;
+            return runtime.block_on(first_admin::run(&at, &name, &out));
+        }
+        None => {}
+    }
     let runtime = tokio::runtime::Runtime::new()?;
+    telemetry::init(&log)?;
     runtime.block_on(async {
         let run = nabu_hub::run::run(config, shutdown::signal_token()?);
         Box::pin(run).await

@@ -23,9 +23,9 @@ const AUTHORITY_CERTIFICATE: &str = "ca.crt";
 const AUTHORITY_KEY: &str = "ca.key";
 const DAY: Duration = Duration::from_hours(24);
 /// An authority lives ten years.
-const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(3650);
+pub(crate) const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(3650);
 /// Certificates are valid from a little earlier on, for clocks that go slow.
-const BACKDATED: Duration = Duration::from_mins(5);
+pub(crate) const BACKDATED: Duration = Duration::from_mins(5);
 /// The lifetime of a certificate where nobody says another, in days.
 pub const DEFAULT_DAYS: u32 = 365;
 
@@ -71,6 +71,11 @@ pub struct Subject {
 }
 
 impl Subject {
+    /// Whom this identity names.
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
     fn new(identity: Identity) -> Self {
         Self {
             identity,
@@ -194,7 +199,10 @@ impl Authority {
         let key = KeyPair::generate()?;
         let own = authority_params(&self.domain)?;
         let issuer = Issuer::from_params(&own, &self.key);
-        let certificate = leaf_params(subject, &self.domain)?.signed_by(&key, &issuer)?;
+        let lifetime = DAY.saturating_mul(subject.days);
+        let validity = (BACKDATED, lifetime);
+        let params = leaf_params(subject, &self.domain, SystemTime::now(), validity)?;
+        let certificate = params.signed_by(&key, &issuer)?;
         create_folder(folder)?;
         write(
             &folder.join(AUTHORITY_CERTIFICATE),
@@ -207,7 +215,7 @@ impl Authority {
 }
 
 /// Everything of the authority but its key and dates; the same whenever it is opened.
-fn authority_params(domain: &TrustDomain) -> Result<CertificateParams, rcgen::Error> {
+pub(crate) fn authority_params(domain: &TrustDomain) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::default();
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, format!("Nabu authority of {domain}"));
@@ -220,14 +228,19 @@ fn authority_params(domain: &TrustDomain) -> Result<CertificateParams, rcgen::Er
     Ok(params)
 }
 
-fn leaf_params(subject: &Subject, domain: &TrustDomain) -> Result<CertificateParams, PkiError> {
+/// Everything of a certificate but its key: names, usages, and that it is valid from `now` (and a little before) on.
+pub(crate) fn leaf_params(
+    subject: &Subject,
+    domain: &TrustDomain,
+    now: SystemTime,
+    (backdated, lifetime): (Duration, Duration),
+) -> Result<CertificateParams, PkiError> {
     let mut params = CertificateParams::default();
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, subject.identity.to_string());
     params.distinguished_name = name;
-    let now = SystemTime::now();
-    params.not_before = (now - BACKDATED).into();
-    params.not_after = (now + DAY.saturating_mul(subject.days)).into();
+    params.not_before = (now - backdated).into();
+    params.not_after = (now + lifetime).into();
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = match subject.identity {
@@ -251,7 +264,7 @@ fn leaf_params(subject: &Subject, domain: &TrustDomain) -> Result<CertificatePar
     Ok(params)
 }
 
-fn create_folder(folder: &Path) -> Result<(), PkiError> {
+pub(crate) fn create_folder(folder: &Path) -> Result<(), PkiError> {
     std::fs::create_dir_all(folder).map_err(|source| PkiError::File {
         action: "make the folder",
         path: folder.to_owned(),
@@ -268,7 +281,7 @@ fn read(path: &Path) -> Result<String, PkiError> {
 }
 
 /// Writes a file in one step: whoever reads it sees the old or the new one.
-fn write(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
+pub(crate) fn write(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
     let new = path.with_extension("new");
     let written = || {
         // What an earlier run left half done may have another mode.

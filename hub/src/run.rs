@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use nabu_common::ops::{self, Check, Health};
-use nabu_common::tls::{IncomingLimits, ServerTls, TlsFiles, incoming};
-use nabu_proto::agent_v1::agent_service_server::AgentServiceServer;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -19,10 +17,11 @@ use crate::admin::guard::Guard;
 use crate::admin::journal::journal;
 use crate::admin::local::LocalListener;
 use crate::admin::roles::Roles;
-use crate::admin::server::Doors;
+use crate::admin::server::{Doors, Services};
 use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::credentials::Credentials;
+use crate::door::Door;
 use crate::execute::clusters::ClusterDirectory;
 use crate::execute::lanes::Lanes;
 use crate::execute::metrics::ExecuteMetrics;
@@ -43,8 +42,6 @@ use crate::store::SharedStore;
 use crate::store::sqlite::SqliteStore;
 use crate::webhooks::{self, Receiver};
 
-/// What a frame needs beside its content on the wire.
-const FRAME_MARGIN: usize = 1024;
 /// Observed frames that an agent may send before it needs credit; with the size of a frame, the bound on what one agent
 /// can make the hub hold.
 const CREDIT: u32 = 64;
@@ -114,10 +111,11 @@ pub async fn serve(
     let mut registry = Registry::default();
     ops::register_process_metrics(&mut registry, "nabu_hub", env!("CARGO_PKG_VERSION"));
     let health = Health::default();
-    let tls = ServerTls::load(tls_files(&config), config.trust_domain.clone())?;
     let store_check = health.check("store");
-    let store: SharedStore = SqliteStore::open(&config.store).await?;
+    let sqlite = SqliteStore::open(&config.authority.store).await?;
+    let store: SharedStore = Arc::clone(&sqlite) as SharedStore;
     store_check.set_ready();
+    let door = Door::open(&config, sqlite, &store, &mut registry).await?;
 
     let tasks = TaskTracker::new();
     let routes = ConfigHandle::new(
@@ -129,6 +127,7 @@ pub async fn serve(
     let (dispatcher, inbox) = execute::channel();
     let gateway = Gateway::new(
         Arc::clone(&store),
+        door.identities(),
         dispatcher.clone(),
         gateway::Settings {
             heartbeat: Duration::from_secs(config.heartbeat_seconds.into()),
@@ -163,9 +162,9 @@ pub async fn serve(
     let queue = QueueMetrics::register(&mut registry);
     let follow_metrics = FollowMetrics::register(&mut registry);
     tasks.spawn(queue.keep_fresh(Arc::clone(&store), store_check, shutdown.clone()));
-    tasks.spawn(tls.clone().keep_fresh(shutdown.clone()));
+    door.keep_fresh(&tasks, &gateway, &shutdown);
     let context = Arc::new(context);
-    let operator = Operator::new(Arc::clone(&context), dispatcher);
+    let operator = Operator::new(Arc::clone(&context), dispatcher.clone());
     let following = Duration::from_secs(config.follow_seconds.into());
     let follower = (Arc::clone(&context), hints, follow_metrics);
     let (stop, grace) = (shutdown.clone(), config.shutdown_grace());
@@ -176,12 +175,7 @@ pub async fn serve(
             tokio::join!(execute::run(context, inbox, stop, grace), follower);
         }
     });
-    let agents = serve_agents(
-        listeners.agents,
-        tls.clone(),
-        gateway.clone(),
-        shutdown.clone(),
-    );
+    let agents = door.serve_agents(listeners.agents, gateway.clone(), shutdown.clone());
     let (journal, scribe) = journal(&mut registry);
     let guard = Guard::new(
         Roles::new(config.admin_roles.clone()),
@@ -190,23 +184,29 @@ pub async fn serve(
     );
     let answering = CancellationToken::new();
     let scribe = tokio::spawn(scribe.run(Arc::clone(&store), answering.clone()));
+    let (clusters, authority) = door.admin_services(&store, &gateway, &dispatcher);
     let admin = admin::server::serve(
         listeners.admin,
-        tls,
+        door.tls(),
         guard,
-        Admin::new(
-            operator,
-            gateway.clone(),
-            config.config_namespace.clone(),
-            shutdown.clone(),
-        ),
+        Services {
+            admin: Admin::new(
+                operator,
+                door.identities().store,
+                gateway.clone(),
+                config.config_namespace.clone(),
+                shutdown.clone(),
+            ),
+            clusters,
+            authority,
+        },
         shutdown.clone(),
     );
 
     let ops = ops::serve(listeners.ops, health, Arc::new(registry), shutdown.clone());
     info!(
         version = env!("CARGO_PKG_VERSION"), agents = %config.listen_agents, admin = %config.listen_admin,
-        ops = %config.listen_ops, store = %config.store.display(), "the hub serves"
+        ops = %config.listen_ops, store = %config.authority.store.display(), "the hub serves"
     );
     let servers = async { tokio::try_join!(async { Ok(ops.await?) }, agents, admin) };
     let served = stop_with(
@@ -231,14 +231,6 @@ pub async fn serve(
     store.close().await;
     info!("the hub has stopped");
     served
-}
-
-fn tls_files(config: &Config) -> TlsFiles {
-    TlsFiles {
-        ca: config.tls_ca.clone(),
-        cert: config.tls_cert.clone(),
-        key: config.tls_key.clone(),
-    }
 }
 
 /// Runs servers to their end, which has to come within `limit` after `shutdown`.
@@ -294,27 +286,8 @@ async fn follow_config(
     Ok(loaded)
 }
 
-fn server() -> Server {
+pub(crate) fn server() -> Server {
     Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-}
-
-async fn serve_agents(
-    listener: TcpListener,
-    tls: ServerTls,
-    gateway: Gateway,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    let limit = nabu_proto::MAX_FRAME_BYTES + FRAME_MARGIN;
-    let service = AgentServiceServer::new(gateway)
-        .max_decoding_message_size(limit)
-        .max_encoding_message_size(limit);
-    let connections = incoming(listener, tls, IncomingLimits::default(), shutdown.clone());
-    server()
-        .max_concurrent_streams(Some(4))
-        .add_service(service)
-        .serve_with_incoming_shutdown(connections, shutdown.cancelled_owned())
-        .await
-        .context("the server for agents failed")
 }

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::mangle::mangle;
 use crate::process::free_port;
 use crate::wait::eventually;
 
@@ -31,6 +32,8 @@ pub enum Fault {
     Answer(u32, u16),
     /// Every request gets this answer.
     AnswerAll(u16),
+    /// The forge does it; its answer is mangled, as this seed says.
+    Mangle(u32, u64),
 }
 
 struct Shared {
@@ -51,7 +54,10 @@ impl Shared {
     fn fault_of(&self, number: u32) -> Option<Fault> {
         let mut faults = self.faults();
         let index = faults.iter().position(|fault| match fault {
-            Fault::HoldBefore(n) | Fault::HoldAfter(n) | Fault::Answer(n, _) => *n == number,
+            Fault::HoldBefore(n)
+            | Fault::HoldAfter(n)
+            | Fault::Answer(n, _)
+            | Fault::Mangle(n, _) => *n == number,
             Fault::AnswerAll(_) => true,
         })?;
         let fault = faults[index];
@@ -172,16 +178,20 @@ async fn forward(State(shared): State<Arc<Shared>>, request: Request) -> Respons
             return (status, "a fault on purpose").into_response();
         }
         Some(Fault::HoldBefore(_)) => shared.hold().await,
-        Some(Fault::HoldAfter(_)) | None => {}
+        Some(Fault::HoldAfter(_) | Fault::Mangle(..)) | None => {}
     }
-    let answer = pass(&shared, request).await;
+    let seed = match fault {
+        Some(Fault::Mangle(_, seed)) => Some(seed),
+        _ => None,
+    };
+    let answer = pass(&shared, request, seed).await;
     if let Some(Fault::HoldAfter(_)) = fault {
         shared.hold().await;
     }
     answer.unwrap_or_else(|error| (StatusCode::BAD_GATEWAY, error.to_string()).into_response())
 }
 
-async fn pass(shared: &Shared, request: Request) -> Result<Response> {
+async fn pass(shared: &Shared, request: Request, seed: Option<u64>) -> Result<Response> {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut headers = parts.headers;
@@ -199,5 +209,10 @@ async fn pass(shared: &Shared, request: Request) -> Result<Response> {
             response = response.header(name, value);
         }
     }
-    Ok(response.body(Body::from(answer.bytes().await?))?)
+    let body = answer.bytes().await?;
+    let body = match seed {
+        Some(seed) => mangle(&body, seed).into(),
+        None => body,
+    };
+    Ok(response.body(Body::from(body))?)
 }

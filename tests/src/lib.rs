@@ -5,11 +5,13 @@
 
 pub mod agent;
 pub mod bench;
+pub mod charts;
 pub mod cluster;
 pub mod fault_proxy;
 pub mod forge;
 pub mod hub;
 pub mod intents;
+pub mod mangle;
 pub mod objects;
 pub mod process;
 pub mod repository;

@@ -210,7 +210,8 @@ pub fn python_packages() -> Result<PathBuf> {
     cached(Path::new("python"))
 }
 
-fn cached(what: &Path) -> Result<PathBuf> {
+/// Something that `scripts/prerequisites.sh --install` keeps in the cache.
+pub fn cached(what: &Path) -> Result<PathBuf> {
     let cache = match std::env::var_os("XDG_CACHE_HOME") {
         Some(cache) if !cache.is_empty() => PathBuf::from(cache),
         _ => PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?).join(".cache"),

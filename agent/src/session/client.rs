@@ -20,7 +20,9 @@ use tonic::transport::Endpoint;
 use tracing::{info, warn};
 
 use super::outbox::{self, Outbox};
+use super::renewal::{Meant, RENEWAL, Renewal};
 use super::{Backoff, SessionEvent, convert};
+use crate::identity::Identity;
 use crate::metrics::Metrics;
 
 /// How long the hub may take to be reached, and then to say Welcome.
@@ -33,6 +35,10 @@ const SILENT_INTERVALS: u32 = 3;
 const AFTER_SUPERSEDED: Duration = Duration::from_secs(15);
 /// A session that lasted so long counts as a success: the waits between tries start over.
 const STABLE: Duration = Duration::from_secs(10);
+/// A clock that is off by more is worth a warning.
+const LARGE_SKEW: Duration = Duration::from_mins(1);
+/// What rustls says when the other side does not take our certificate.
+const ALERT: &str = "received fatal alert";
 /// What a frame needs beside its content on the wire.
 const FRAME_MARGIN: usize = 64;
 
@@ -55,8 +61,8 @@ pub struct Introduction {
 pub struct Client {
     /// The address of the hub.
     pub endpoint: Endpoint,
-    /// Opens TLS connections.
-    pub connector: Connector,
+    /// Shows who we are.
+    pub identity: Identity,
     /// What to say in Hello.
     pub introduction: Introduction,
     /// `EventResponses` that the hub has not accepted; told in heartbeats.
@@ -79,6 +85,10 @@ struct End {
     /// Welcome was received.
     established: bool,
     superseded: bool,
+    /// The next session shall begin at once, with a new certificate.
+    renewed: bool,
+    /// The hub turned our certificate away.
+    turned_away: bool,
     /// Not before this.
     wait: Duration,
 }
@@ -111,8 +121,20 @@ impl Client {
             {
                 break;
             }
+            if end.renewed {
+                continue;
+            }
             if end.established && started.elapsed() >= STABLE {
                 backoff.reset();
+            }
+            if let Some(keeper) = self
+                .identity
+                .keeper()
+                .filter(|_| !end.established || end.turned_away)
+            {
+                keeper
+                    .failed(end.turned_away.then(|| end.reason.clone()))
+                    .await;
             }
             let wait = backoff.next(end.wait, rand::random());
             self.check
@@ -136,7 +158,15 @@ impl Client {
 
     async fn session(&self, number: u64, shutdown: &CancellationToken) -> End {
         let (outbox, outgoing) = outbox::queues(number, self.notices.clone());
-        let opening = tokio::time::timeout(OPENING, self.open(&outbox, outgoing));
+        let connector = match shutdown
+            .run_until_cancelled(self.identity.connector())
+            .await
+        {
+            None => return End::default(),
+            Some(Err(reason)) => return End::because(reason),
+            Some(Ok(connector)) => connector,
+        };
+        let opening = tokio::time::timeout(OPENING, self.open(connector, &outbox, outgoing));
         let opened = tokio::select! {
             () = shutdown.cancelled() => return End::default(),
             opened = opening => opened.unwrap_or_else(|_| Err(End::because(format!("no answer within {OPENING:?}")))),
@@ -150,6 +180,8 @@ impl Client {
             hub = %self.endpoint.uri(), hub_version = welcome.hub_version, epoch = welcome.session_epoch,
             protocol = welcome.protocol_version, "session open"
         );
+        self.note_skew(&welcome);
+        let renewal = Renewal::begin(self.identity.keeper(), &welcome).await;
         let opened = SessionEvent::Opened {
             session: number,
             outbox: outbox.clone(),
@@ -162,10 +194,10 @@ impl Client {
         self.metrics.session_connected.set(1);
         self.check.set_ready();
         let mut end = self
-            .converse(number, &mut stream, &outbox, interval, shutdown)
+            .converse(number, &mut stream, &outbox, (interval, renewal), shutdown)
             .await;
         end.established = true;
-        if shutdown.is_cancelled() {
+        if shutdown.is_cancelled() || end.renewed {
             // Ends our half; the hub ends its own, unless it hangs.
             drop(outbox);
             let rest = async { while let Ok(Some(_)) = stream.message().await {} };
@@ -174,16 +206,38 @@ impl Client {
         end
     }
 
+    fn note_skew(&self, welcome: &Welcome) {
+        let skew = welcome.clock_skew.unwrap_or_default();
+        let seconds = Duration::new(skew.seconds.unsigned_abs(), skew.nanos.unsigned_abs());
+        let ahead = skew.seconds >= 0 && skew.nanos >= 0;
+        let signed = seconds.as_secs_f64() * if ahead { 1.0 } else { -1.0 };
+        self.metrics.clock_skew.set(signed);
+        if seconds >= LARGE_SKEW {
+            let direction = if ahead { "ahead of" } else { "behind" };
+            warn!(
+                ?seconds,
+                direction, "this clock and the hub's differ; set the time of the node"
+            );
+        }
+    }
+
     async fn open(
         &self,
+        connector: Connector,
         outbox: &Outbox,
         outgoing: outbox::Outgoing,
     ) -> Result<(Streaming<SessionResponse>, Welcome), End> {
         let channel = self
             .endpoint
-            .connect_with_connector(self.connector.clone())
+            .connect_with_connector(connector)
             .await
-            .map_err(|error| End::because(crate::status::chain(&error)))?;
+            .map_err(|error| {
+                let reason = crate::status::chain(&error);
+                End {
+                    turned_away: reason.contains(ALERT),
+                    ..End::because(reason)
+                }
+            })?;
         let mut client = AgentServiceClient::new(channel)
             .max_decoding_message_size(MAX_FRAME_BYTES + FRAME_MARGIN)
             .max_encoding_message_size(MAX_FRAME_BYTES + FRAME_MARGIN);
@@ -191,7 +245,12 @@ impl Client {
             .send_control(convert::frame(ToHubFrame::Hello(self.hello())))
             .map_err(|error| End::because(error.to_string()))?;
         let refused = |status: tonic::Status| {
-            End::because(format!("{:?}: {}", status.code(), status.message()))
+            let reason = crate::status::chain(&status);
+            End {
+                // With TLS 1.3 the hub looks at our certificate after our side of the handshake is done.
+                turned_away: reason.contains(ALERT),
+                ..End::because(reason)
+            }
         };
         let mut stream = client
             .session(outgoing)
@@ -216,7 +275,12 @@ impl Client {
         let own = &self.introduction;
         Hello {
             protocol_version: PROTOCOL_VERSION,
-            capabilities: Vec::new(),
+            capabilities: self
+                .identity
+                .keeper()
+                .map(|_| RENEWAL.to_owned())
+                .into_iter()
+                .collect(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             kube_system_uid: own.kube_system_uid.clone(),
             kubernetes_version: own.kubernetes_version.clone(),
@@ -234,7 +298,7 @@ impl Client {
         number: u64,
         stream: &mut Streaming<SessionResponse>,
         outbox: &Outbox,
-        interval: Duration,
+        (interval, mut renewal): (Duration, Renewal),
         shutdown: &CancellationToken,
     ) -> End {
         let mut heartbeat = tokio::time::interval_at(Instant::now() + interval, interval);
@@ -258,6 +322,14 @@ impl Client {
                     }
                     continue;
                 }
+                () = renewal.due() => {
+                    if let Some(question) = renewal.ask().await
+                        && let Err(overflow) = outbox.send_control(convert::frame(question))
+                    {
+                        return End::because(overflow.to_string());
+                    }
+                    continue;
+                }
                 // Behind the heartbeat, which a storm of frames must not hold up.
                 answer = stream.message() => answer,
             };
@@ -272,6 +344,16 @@ impl Client {
                 Ok(None) => return End::because("the hub ended the session"),
                 Err(status) => {
                     return End::because(format!("{:?}: {}", status.code(), status.message()));
+                }
+            };
+            let frame = match renewal.take(frame).await {
+                Meant::Other(frame) => frame,
+                Meant::Done => continue,
+                Meant::Switch => {
+                    return End {
+                        renewed: true,
+                        ..End::because("the certificate is renewed")
+                    };
                 }
             };
             match convert::from_wire(frame, number) {
@@ -310,8 +392,12 @@ fn farewell(goodbye: &Goodbye) -> End {
     End {
         reason: format!("the hub said goodbye ({reason}): {}", goodbye.message),
         superseded,
+        turned_away: matches!(
+            goodbye.reason(),
+            GoodbyeReason::Revoked | GoodbyeReason::CertificateOutdated
+        ),
         wait,
-        established: false,
+        ..End::default()
     }
 }
 

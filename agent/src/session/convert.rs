@@ -135,7 +135,12 @@ pub(super) fn from_wire(
         }),
         Frame::Status(status) => FromHub::Status(Box::new(status_from_wire(status, session)?)),
         Frame::Credit(credit) => FromHub::Credit(credit.observed),
-        Frame::Welcome(_) | Frame::Goodbye(_) | Frame::HeartbeatAck(_) => return Ok(None),
+        Frame::Welcome(_)
+        | Frame::Goodbye(_)
+        | Frame::HeartbeatAck(_)
+        | Frame::CertificateIssued(_)
+        | Frame::RenewalRefused(_)
+        | Frame::TrustBundle(_) => return Ok(None),
     }))
 }
 

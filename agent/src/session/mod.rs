@@ -7,6 +7,7 @@ mod backoff;
 mod client;
 mod convert;
 mod outbox;
+mod renewal;
 
 use std::time::Duration;
 

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
+use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -16,12 +17,18 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Uri;
 use tower::Service;
 
-use super::{Material, Reloading, TlsError, TlsFiles, provider};
+use super::{CaPin, Material, Reloading, TlsCredentials, TlsError, TlsFiles, pinned, provider};
 
-/// The client's side of mutual TLS; clones share the files.
+/// The client's side of TLS; clones share the certificates.
 #[derive(Clone)]
 pub struct ClientTls {
-    files: Arc<Reloading<ClientConfig>>,
+    config: Source,
+}
+
+#[derive(Clone)]
+enum Source {
+    Certificates(Arc<Reloading<ClientConfig>>),
+    Fixed(Arc<ClientConfig>),
 }
 
 impl ClientTls {
@@ -31,13 +38,44 @@ impl ClientTls {
     /// If one cannot be used; the text names it.
     pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
         Ok(Self {
-            files: Arc::new(Reloading::load(files, build)?),
+            config: Source::Certificates(Arc::new(Reloading::load(files, build)?)),
+        })
+    }
+
+    /// Takes certificates from memory.
+    ///
+    /// # Errors
+    /// If they do not fit together.
+    pub fn hold(credentials: TlsCredentials) -> Result<Self, TlsError> {
+        Ok(Self {
+            config: Source::Certificates(Arc::new(Reloading::hold(credentials, build)?)),
+        })
+    }
+
+    /// Shows no certificate, and trusts a server that an authority with one of these pins certifies and names. The server
+    /// must send that authority's certificate in its chain.
+    ///
+    /// # Errors
+    /// If the crypto provider cannot do TLS 1.3.
+    pub fn pinned(pins: &[CaPin]) -> Result<Self, TlsError> {
+        let config = pinned::config(pins).map_err(TlsError::Unusable)?;
+        Ok(Self {
+            config: Source::Fixed(Arc::new(config)),
         })
     }
 
     /// Reads the files again whenever they change, until `shutdown`.
     pub async fn keep_fresh(self, shutdown: CancellationToken) {
-        self.files.keep_fresh(shutdown).await;
+        if let Source::Certificates(source) = self.config {
+            source.keep_fresh(shutdown).await;
+        }
+    }
+
+    fn config(&self) -> Arc<ClientConfig> {
+        match &self.config {
+            Source::Certificates(source) => source.config(),
+            Source::Fixed(config) => Arc::clone(config),
+        }
     }
 
     /// A connector for [`tonic::transport::Endpoint::connect_with_connector`]. The server's certificate must be for
@@ -65,19 +103,21 @@ impl ClientTls {
             ServerName::try_from(name).map_err(|error| invalid(format!("{uri}: {error}")))?;
         let stream = TcpStream::connect((bare, port)).await?;
         stream.set_nodelay(true)?;
-        let connector = TlsConnector::from(self.files.config());
+        let connector = TlsConnector::from(self.config());
         Ok(TokioIo::new(connector.connect(name, stream).await?))
     }
 }
 
-fn build(files: &TlsFiles, material: Material) -> Result<ClientConfig, TlsError> {
+fn build(material: Material) -> Result<ClientConfig, String> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|error| files.mismatch(&error))?
+        .map_err(|error| error.to_string())?
         .with_root_certificates(material.roots)
         .with_client_auth_cert(material.chain, material.key)
-        .map_err(|error| files.mismatch(&error))?;
+        .map_err(|error| error.to_string())?;
     config.alpn_protocols = vec![b"h2".to_vec()];
+    // A resumed session would be that of the certificate before, which may be renewed or revoked since.
+    config.resumption = Resumption::disabled();
     Ok(config)
 }
 

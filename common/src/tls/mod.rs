@@ -1,10 +1,14 @@
-//! Mutual TLS from files: TLS 1.3 only, one crypto provider, certificates swapped without dropping a connection.
+//! Mutual TLS from files or from memory: TLS 1.3 only, one crypto provider, certificates swapped without dropping a
+//! connection.
 //!
-//! A new connection takes the newest files; one that is open keeps what it was made with. Who a peer is says
+//! A new connection takes the newest certificates; one that is open keeps what it was made with. Who a peer is says
 //! [`crate::identity`].
 
 mod client;
+mod pin;
+mod pinned;
 mod server;
+mod strangers;
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +26,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use client::{ClientTls, Connector};
+pub use pin::CaPin;
 pub use server::{IncomingLimits, PeerIdentity, ServerTls, TlsConnection, incoming};
+pub use strangers::{StrangerAddress, StrangerConnection, StrangerLimits, incoming_with_strangers};
 
 /// How often files are looked at for changes. A mount of a Secret follows its object within about a minute anyway.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
@@ -79,14 +85,47 @@ pub enum TlsError {
         /// What is wrong.
         detail: String,
     },
+    /// Certificates in memory do not fit together.
+    #[error("the certificate and its key cannot be used: {0}")]
+    Unusable(String),
 }
 
-/// What the files hold.
+/// Certificates in memory: what one side of a connection shows and trusts.
+#[derive(Debug)]
+pub struct TlsCredentials {
+    /// Certificates of the authorities that the other side must be certified by.
+    pub roots: Vec<CertificateDer<'static>>,
+    /// Our certificate chain.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// Our private key.
+    pub key: PrivateKeyDer<'static>,
+}
+
+/// What a configuration is made of.
 struct Material {
     roots: RootCertStore,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     digest: [u8; 32],
+}
+
+impl TryFrom<TlsCredentials> for Material {
+    type Error = TlsError;
+
+    fn try_from(credentials: TlsCredentials) -> Result<Self, TlsError> {
+        let mut roots = RootCertStore::empty();
+        for root in credentials.roots {
+            roots
+                .add(root)
+                .map_err(|error| TlsError::Unusable(error.to_string()))?;
+        }
+        Ok(Self {
+            roots,
+            chain: credentials.chain,
+            key: credentials.key,
+            digest: [0; 32],
+        })
+    }
 }
 
 impl TlsFiles {
@@ -122,11 +161,11 @@ impl TlsFiles {
         })
     }
 
-    fn mismatch(&self, error: &dyn std::fmt::Display) -> TlsError {
+    fn mismatch(&self, detail: String) -> TlsError {
         TlsError::Mismatch {
             cert: self.cert.clone(),
             key: self.key.clone(),
-            detail: error.to_string(),
+            detail,
         }
     }
 }
@@ -156,29 +195,32 @@ fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>
     Ok(found)
 }
 
-/// A rustls configuration made of files, and the digest of what it was made of.
-struct Loaded<C> {
-    config: Arc<C>,
-    digest: [u8; 32],
-}
+/// Makes a configuration; the error says what does not fit together.
+type Build<C> = fn(Material) -> Result<C, String>;
 
-/// Files, and the configuration that they gave last.
+/// Where certificates come from, and the configuration that they gave last.
 struct Reloading<C> {
-    files: TlsFiles,
-    build: fn(&TlsFiles, Material) -> Result<C, TlsError>,
+    /// `None` if somebody hands them over.
+    files: Option<TlsFiles>,
+    build: Build<C>,
     loaded: ArcSwap<Loaded<C>>,
 }
 
 impl<C: Send + Sync + 'static> Reloading<C> {
-    fn load(
-        files: TlsFiles,
-        build: fn(&TlsFiles, Material) -> Result<C, TlsError>,
-    ) -> Result<Self, TlsError> {
+    fn load(files: TlsFiles, build: Build<C>) -> Result<Self, TlsError> {
         let loaded = load(&files, build)?;
         Ok(Self {
-            files,
+            files: Some(files),
             build,
             loaded: ArcSwap::from_pointee(loaded),
+        })
+    }
+
+    fn hold(credentials: TlsCredentials, build: Build<C>) -> Result<Self, TlsError> {
+        Ok(Self {
+            files: None,
+            build,
+            loaded: ArcSwap::from_pointee(held(credentials, build)?),
         })
     }
 
@@ -186,9 +228,17 @@ impl<C: Send + Sync + 'static> Reloading<C> {
         Arc::clone(&self.loaded.load().config)
     }
 
+    fn replace(&self, credentials: TlsCredentials) -> Result<(), TlsError> {
+        self.loaded.store(Arc::new(held(credentials, self.build)?));
+        Ok(())
+    }
+
     /// Takes changed files over; `true` if they had changed.
     fn reload(&self) -> Result<bool, TlsError> {
-        let loaded = load(&self.files, self.build)?;
+        let Some(files) = &self.files else {
+            return Ok(false);
+        };
+        let loaded = load(files, self.build)?;
         let changed = loaded.digest != self.loaded.load().digest;
         if changed {
             self.loaded.store(Arc::new(loaded));
@@ -197,6 +247,9 @@ impl<C: Send + Sync + 'static> Reloading<C> {
     }
 
     async fn keep_fresh(&self, shutdown: CancellationToken) {
+        let Some(files) = &self.files else {
+            return;
+        };
         let mut reported = None;
         while shutdown
             .run_until_cancelled(tokio::time::sleep(RELOAD_INTERVAL))
@@ -206,7 +259,7 @@ impl<C: Send + Sync + 'static> Reloading<C> {
             match self.reload() {
                 Ok(changed) => {
                     if changed {
-                        info!(cert = %self.files.cert.display(), "TLS files were read again");
+                        info!(cert = %files.cert.display(), "TLS files were read again");
                     }
                     reported = None;
                 }
@@ -225,14 +278,28 @@ impl<C: Send + Sync + 'static> Reloading<C> {
     }
 }
 
-fn load<C>(
-    files: &TlsFiles,
-    build: fn(&TlsFiles, Material) -> Result<C, TlsError>,
-) -> Result<Loaded<C>, TlsError> {
+/// A rustls configuration, and the digest of the files that it was made of.
+struct Loaded<C> {
+    config: Arc<C>,
+    digest: [u8; 32],
+}
+
+fn load<C>(files: &TlsFiles, build: Build<C>) -> Result<Loaded<C>, TlsError> {
     let material = files.read()?;
     let digest = material.digest;
+    let config = build(material).map_err(|detail| files.mismatch(detail))?;
     Ok(Loaded {
-        config: Arc::new(build(files, material)?),
+        config: Arc::new(config),
+        digest,
+    })
+}
+
+fn held<C>(credentials: TlsCredentials, build: Build<C>) -> Result<Loaded<C>, TlsError> {
+    let material = Material::try_from(credentials)?;
+    let digest = material.digest;
+    let config = build(material).map_err(TlsError::Unusable)?;
+    Ok(Loaded {
+        config: Arc::new(config),
         digest,
     })
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
@@ -20,19 +20,34 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::server::Connected;
 use tracing::{debug, warn};
 
-use super::{Material, Reloading, TlsError, TlsFiles, provider};
-use crate::identity::{Identity, TrustDomain, identity_of_certificate};
+use super::strangers::Strangers;
+use super::{Material, Reloading, TlsCredentials, TlsError, TlsFiles, provider};
+use crate::identity::{Identity, TrustDomain, identity_of_certificate, valid_until};
 
 /// Connections that are shaken hands with and wait to be served.
 const READY_CONNECTIONS: usize = 16;
 /// How long to leave the listener alone after it failed, for example because no file descriptor is free.
 const AFTER_ACCEPT_ERROR: Duration = Duration::from_millis(100);
 
-/// The server's side of mutual TLS; clones share the files.
+/// The server's side of mutual TLS; clones share the certificates.
 #[derive(Clone)]
 pub struct ServerTls {
-    files: Arc<Reloading<ServerConfig>>,
+    config: Arc<Reloading<Configs>>,
     domain: TrustDomain,
+}
+
+/// One set of certificates, for two kinds of doors.
+struct Configs {
+    /// Asks every peer for its certificate, and lets nobody in without.
+    closed: Arc<ServerConfig>,
+    /// Lets in who shows no certificate; one that is shown must be good.
+    open: Arc<ServerConfig>,
+}
+
+/// Who has shaken hands.
+pub(super) enum Arrival {
+    Peer(TlsConnection),
+    Stranger(TlsStream<TcpStream>),
 }
 
 impl ServerTls {
@@ -42,14 +57,33 @@ impl ServerTls {
     /// If one cannot be used; the text names it.
     pub fn load(files: TlsFiles, domain: TrustDomain) -> Result<Self, TlsError> {
         Ok(Self {
-            files: Arc::new(Reloading::load(files, build)?),
+            config: Arc::new(Reloading::load(files, build)?),
             domain,
         })
     }
 
+    /// Takes certificates from memory.
+    ///
+    /// # Errors
+    /// If they do not fit together.
+    pub fn hold(credentials: TlsCredentials, domain: TrustDomain) -> Result<Self, TlsError> {
+        Ok(Self {
+            config: Arc::new(Reloading::hold(credentials, build)?),
+            domain,
+        })
+    }
+
+    /// Uses other certificates from the next connection on.
+    ///
+    /// # Errors
+    /// If they do not fit together; the present ones stay.
+    pub fn replace(&self, credentials: TlsCredentials) -> Result<(), TlsError> {
+        self.config.replace(credentials)
+    }
+
     /// Reads the files again whenever they change, until `shutdown`.
     pub async fn keep_fresh(self, shutdown: CancellationToken) {
-        self.files.keep_fresh(shutdown).await;
+        self.config.keep_fresh(shutdown).await;
     }
 
     /// Reads the files again now; `true` if they had changed.
@@ -57,50 +91,75 @@ impl ServerTls {
     /// # Errors
     /// If they cannot be used; the last good ones stay.
     pub fn reload(&self) -> Result<bool, TlsError> {
-        self.files.reload()
+        self.config.reload()
     }
 
     async fn handshake(
         &self,
         stream: TcpStream,
         remote_addr: SocketAddr,
-    ) -> io::Result<TlsConnection> {
+        strangers: bool,
+    ) -> io::Result<Arrival> {
         stream.set_nodelay(true)?;
-        let acceptor = TlsAcceptor::from(self.files.config());
+        let configs = self.config.config();
+        let config = if strangers {
+            &configs.open
+        } else {
+            &configs.closed
+        };
+        let acceptor = TlsAcceptor::from(Arc::clone(config));
         let stream = acceptor.accept(stream).await?;
         let certificate = stream
             .get_ref()
             .1
             .peer_certificates()
-            .and_then(|chain| chain.first())
-            .ok_or_else(|| io::Error::other("the peer sent no certificate"))?;
+            .and_then(|chain| chain.first());
+        let Some(certificate) = certificate else {
+            return if strangers {
+                Ok(Arrival::Stranger(stream))
+            } else {
+                Err(io::Error::other("the peer sent no certificate"))
+            };
+        };
         let identity =
             identity_of_certificate(certificate, &self.domain).map_err(io::Error::other)?;
+        let not_after = valid_until(certificate).map_err(io::Error::other)?;
         let fingerprint = hex::encode(Sha256::digest(certificate));
         let peer = PeerIdentity {
             identity,
             fingerprint,
+            not_after,
             remote_addr,
         };
-        Ok(TlsConnection { stream, peer })
+        Ok(Arrival::Peer(TlsConnection { stream, peer }))
     }
 }
 
-fn build(files: &TlsFiles, material: Material) -> Result<ServerConfig, TlsError> {
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(material.roots), provider())
-            .build()
-            .map_err(|error| super::pem(&files.ca, "authority", &error))?;
-    let mut config = ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|error| files.mismatch(&error))?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(material.chain, material.key)
-        .map_err(|error| files.mismatch(&error))?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    // Sessions live for days: a ticket would save nothing, and would outlive a revoked certificate.
-    config.send_tls13_tickets = 0;
-    Ok(config)
+fn build(material: Material) -> Result<Configs, String> {
+    let roots = Arc::new(material.roots);
+    let config = |strangers: bool| {
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider());
+        let verifier = if strangers {
+            verifier.allow_unauthenticated()
+        } else {
+            verifier
+        };
+        let verifier = verifier.build().map_err(|error| error.to_string())?;
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| error.to_string())?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(material.chain.clone(), material.key.clone_key())
+            .map_err(|error| error.to_string())?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        // Sessions live for days: a ticket would save nothing, and would outlive a revoked certificate.
+        config.send_tls13_tickets = 0;
+        Ok::<_, String>(Arc::new(config))
+    };
+    Ok(Configs {
+        closed: config(false)?,
+        open: config(true)?,
+    })
 }
 
 /// Bounds on peers that have not shown who they are.
@@ -128,6 +187,8 @@ pub struct PeerIdentity {
     pub identity: Identity,
     /// SHA-256 of the certificate, in hex.
     pub fingerprint: String,
+    /// When the certificate runs out.
+    pub not_after: SystemTime,
     /// Where the connection comes from.
     pub remote_addr: SocketAddr,
 }
@@ -139,18 +200,30 @@ pub fn incoming(
     limits: IncomingLimits,
     shutdown: CancellationToken,
 ) -> ReceiverStream<io::Result<TlsConnection>> {
+    accept(listener, tls, limits, None, shutdown)
+}
+
+/// The same; peers without a certificate go to `strangers`, if there is such a place.
+pub(super) fn accept(
+    listener: TcpListener,
+    tls: ServerTls,
+    limits: IncomingLimits,
+    strangers: Option<Strangers>,
+    shutdown: CancellationToken,
+) -> ReceiverStream<io::Result<TlsConnection>> {
     let (ready, connections) = mpsc::channel(READY_CONNECTIONS);
     tokio::spawn(async move {
-        let accepting = accept(&listener, &tls, limits, &ready);
+        let accepting = accept_all(&listener, &tls, limits, strangers.as_ref(), &ready);
         let _ = shutdown.run_until_cancelled(accepting).await;
     });
     ReceiverStream::new(connections)
 }
 
-async fn accept(
+async fn accept_all(
     listener: &TcpListener,
     tls: &ServerTls,
     limits: IncomingLimits,
+    strangers: Option<&Strangers>,
     ready: &mpsc::Sender<io::Result<TlsConnection>>,
 ) {
     let slots = Arc::new(Semaphore::new(limits.handshakes));
@@ -166,12 +239,19 @@ async fn accept(
                 continue;
             }
         };
-        let (tls, ready) = (tls.clone(), ready.clone());
+        let (tls, ready, strangers) = (tls.clone(), ready.clone(), strangers.cloned());
         tokio::spawn(async move {
-            match tokio::time::timeout(limits.timeout, tls.handshake(stream, remote_addr)).await {
-                Ok(Ok(connection)) => {
+            let handshake = tls.handshake(stream, remote_addr, strangers.is_some());
+            match tokio::time::timeout(limits.timeout, handshake).await {
+                Ok(Ok(Arrival::Peer(connection))) => {
                     drop(slot);
                     let _ = ready.send(Ok(connection)).await;
+                }
+                Ok(Ok(Arrival::Stranger(stream))) => {
+                    drop(slot);
+                    if let Some(strangers) = strangers {
+                        strangers.admit(stream, remote_addr);
+                    }
                 }
                 Ok(Err(error)) => warn!(%remote_addr, %error, "refused a connection"),
                 Err(_) => debug!(%remote_addr, "a TLS handshake took too long"),

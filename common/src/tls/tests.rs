@@ -270,3 +270,117 @@ fn a_missing_or_empty_file_is_named() {
     let error = ClientTls::load(files).err().unwrap().to_string();
     assert!(error.contains("tls.key"), "{error}");
 }
+
+/// A hub's certificate in memory, whose chain has the authority in it as the hub sends it.
+fn held(ca: &Ca, folder: &Path, sans: Vec<SanType>) -> TlsCredentials {
+    let files = ca.issue(folder, sans);
+    let pem = |path: &Path| {
+        CertificateDer::pem_file_iter(path)
+            .unwrap()
+            .map(Result::unwrap)
+    };
+    let root: Vec<_> = pem(&files.ca).collect();
+    TlsCredentials {
+        chain: pem(&files.cert).chain(root.clone()).collect(),
+        roots: root,
+        key: PrivateKeyDer::from_pem_file(&files.key).unwrap(),
+    }
+}
+
+fn pin_of(ca: &Ca) -> CaPin {
+    let der = CertificateDer::from_pem_slice(ca.pem.as_bytes()).unwrap();
+    CaPin::of_certificate(&der).unwrap()
+}
+
+/// Serves both kinds of peers; strangers are answered with `stranger`.
+async fn serve_strangers(tls: &ServerTls, limits: StrangerLimits) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (mut peers, mut strangers) = incoming_with_strangers(
+        listener,
+        tls.clone(),
+        IncomingLimits::default(),
+        limits,
+        CancellationToken::new(),
+    );
+    tokio::spawn(async move { while peers.next().await.is_some() {} });
+    tokio::spawn(async move {
+        while let Some(Ok(mut connection)) = strangers.next().await {
+            tokio::spawn(async move {
+                let mut byte = [0; 1];
+                while connection.read_exact(&mut byte).await.is_ok() {
+                    if connection.write_all(b"stranger\n").await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_stranger_gets_through_only_to_the_authority_that_it_has_the_pin_of() {
+    let (dir, ca, other) = (TempDir::new().unwrap(), Ca::new(), Ca::new());
+    let server = ServerTls::hold(held(&ca, dir.path(), vec![loopback()]), domain()).unwrap();
+    let address = serve_strangers(&server, StrangerLimits::default()).await;
+    let right = ClientTls::pinned(&[pin_of(&other), pin_of(&ca)]).unwrap();
+    assert_eq!(dial_and_ask(&right, address).await.unwrap(), "stranger");
+    let wrong = ClientTls::pinned(&[pin_of(&other)]).unwrap();
+    let error = dial(&wrong, address).await.unwrap_err().to_string();
+    assert!(error.contains("UnknownIssuer"), "{error}");
+}
+
+#[tokio::test]
+async fn a_pin_does_not_make_up_for_a_wrong_name_or_a_missing_signature() {
+    let (dir, ca, other) = (TempDir::new().unwrap(), Ca::new(), Ca::new());
+    let pinned = ClientTls::pinned(&[pin_of(&ca)]).unwrap();
+    let elsewhere = vec![SanType::DnsName("elsewhere".try_into().unwrap())];
+    let misnamed = held(&ca, &dir.path().join("a"), elsewhere);
+    let server = ServerTls::hold(misnamed, domain()).unwrap();
+    let address = serve_strangers(&server, StrangerLimits::default()).await;
+    assert!(dial(&pinned, address).await.is_err());
+    // Certified by another authority, with the pinned one sent along.
+    let mut borrowed = held(&other, &dir.path().join("b"), vec![loopback()]);
+    let root = CertificateDer::from_pem_slice(ca.pem.as_bytes()).unwrap();
+    borrowed.chain.push(root);
+    let server = ServerTls::hold(borrowed, domain()).unwrap();
+    let address = serve_strangers(&server, StrangerLimits::default()).await;
+    assert!(dial(&pinned, address).await.is_err());
+}
+
+#[tokio::test]
+async fn strangers_are_few_and_do_not_stay() {
+    let (dir, ca) = (TempDir::new().unwrap(), Ca::new());
+    let server = ServerTls::hold(held(&ca, dir.path(), vec![loopback()]), domain()).unwrap();
+    let limits = StrangerLimits {
+        connections: 2,
+        from_one_address: 2,
+        lifetime: Duration::from_millis(500),
+    };
+    let address = serve_strangers(&server, limits).await;
+    let tls = ClientTls::pinned(&[pin_of(&ca)]).unwrap();
+    let mut first = dial(&tls, address).await.unwrap();
+    let mut second = dial(&tls, address).await.unwrap();
+    ask(&mut first).await.unwrap();
+    ask(&mut second).await.unwrap();
+    assert!(dial_and_ask(&tls, address).await.is_err());
+    // The server ends both, though nothing happens on them; then there is room again.
+    assert!(first.read_u8().await.is_err());
+    assert!(second.read_u8().await.is_err());
+    assert_eq!(dial_and_ask(&tls, address).await.unwrap(), "stranger");
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_replaced_is_shown_to_the_next_peer() {
+    let (dir, ca, other) = (TempDir::new().unwrap(), Ca::new(), Ca::new());
+    let server =
+        ServerTls::hold(held(&ca, &dir.path().join("a"), vec![loopback()]), domain()).unwrap();
+    let address = serve_strangers(&server, StrangerLimits::default()).await;
+    let next = ClientTls::pinned(&[pin_of(&other)]).unwrap();
+    assert!(dial(&next, address).await.is_err());
+    server
+        .replace(held(&other, &dir.path().join("b"), vec![loopback()]))
+        .unwrap();
+    assert_eq!(dial_and_ask(&next, address).await.unwrap(), "stranger");
+}

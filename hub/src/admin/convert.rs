@@ -5,7 +5,7 @@ mod story;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nabu_common::ids::ResponseKey;
 use nabu_proto::admin_v1 as wire;
 use tonic::Status;
@@ -15,6 +15,7 @@ pub(super) use story::{decision, step, trial, waiting};
 
 use crate::change::{FileAction, FileChange, Intent};
 use crate::response::Response;
+use crate::store::identity::ClusterIdentity;
 use crate::store::{AttemptRecord, AuditEvent, ClusterRecord, ResponseSummary, RoutedTo};
 
 pub(super) fn time(at: Timestamp) -> prost_types::Timestamp {
@@ -24,13 +25,48 @@ pub(super) fn time(at: Timestamp) -> prost_types::Timestamp {
     }
 }
 
-pub(super) fn cluster(record: &ClusterRecord, connected: bool) -> wire::Cluster {
+/// How long a cluster that was refused is shown as a conflict.
+const CONFLICT_SHOWN: SignedDuration = SignedDuration::from_hours(24);
+
+/// What lists say of a cluster in one word.
+fn cluster_state(
+    record: &ClusterRecord,
+    identity: &ClusterIdentity,
+    now: Timestamp,
+) -> &'static str {
+    let conflict = |at: Timestamp| now.duration_since(at) < CONFLICT_SHOWN;
+    if identity.revoked_at.is_some() {
+        "Revoked"
+    } else if identity
+        .refused
+        .as_ref()
+        .is_some_and(|(_, at)| conflict(*at))
+    {
+        "Conflict"
+    } else if record.epoch == 0 {
+        "Pending"
+    } else {
+        "Active"
+    }
+}
+
+pub(super) fn cluster(
+    record: &ClusterRecord,
+    identity: &ClusterIdentity,
+    connected: bool,
+) -> wire::Cluster {
     let facts = &record.facts;
+    let (refused_uid, refused_at) = identity.refused.clone().unzip();
     wire::Cluster {
+        state: cluster_state(record, identity, Timestamp::now()).to_owned(),
+        refused_kube_system_uid: refused_uid.unwrap_or_default(),
+        refused_at: refused_at.map(time),
+        certificate_not_after: identity.certificate_not_after.map(time),
         cluster_id: facts.cluster.to_string(),
         name: facts.cluster_name.clone(),
         connected,
-        last_seen_at: Some(time(record.last_seen_at)),
+        // Before the first session there is nothing to see.
+        last_seen_at: (record.epoch > 0).then(|| time(record.last_seen_at)),
         registered_at: Some(time(record.registered_at)),
         agent_version: facts.agent_version.clone(),
         kubernetes_version: facts.kubernetes_version.clone(),

@@ -3,7 +3,9 @@
 //! Everybody passes the [`guard`], which knows who calls ([`caller`]) and what they may ([`roles`]), and writes it down
 //! ([`journal`]). Answers come from the store; wire types end in [`convert`], refusals are made in [`errors`].
 
+pub mod authority;
 pub mod caller;
+pub mod clusters;
 mod convert;
 pub mod errors;
 mod explain;
@@ -35,6 +37,7 @@ use tonic::{Request, Response, Status};
 use crate::execute::operate::Operator;
 use crate::gateway::Gateway;
 use crate::store::SharedStore;
+use crate::store::identity::SharedIdentities;
 use errors::{DOMAIN, cluster_id, failed, invalid, missing, shortened};
 use guard::Target;
 
@@ -48,6 +51,7 @@ const HISTORY: u32 = 200;
 /// Answers administrators.
 pub struct Admin {
     store: SharedStore,
+    identities: SharedIdentities,
     gateway: Gateway,
     operator: Operator,
     config_namespace: String,
@@ -61,12 +65,14 @@ impl Admin {
     /// `shutdown`.
     pub fn new(
         operator: Operator,
+        identities: SharedIdentities,
         gateway: Gateway,
         config_namespace: String,
         shutdown: CancellationToken,
     ) -> Self {
         Self {
             store: Arc::clone(&operator.context().store),
+            identities,
             gateway,
             operator,
             config_namespace,
@@ -129,10 +135,13 @@ impl AdminService for Admin {
         } else {
             None
         };
+        let identities = self.identities.cluster_identities().await.map_err(failed)?;
         let clusters = page
             .into_iter()
             .map(|record| {
-                convert::cluster(record, self.gateway.is_connected(&record.facts.cluster))
+                let id = &record.facts.cluster;
+                let identity = identities.get(id).cloned().unwrap_or_default();
+                convert::cluster(record, &identity, self.gateway.is_connected(id))
             })
             .collect();
         Ok(Response::new(ListClustersResponse {

@@ -138,6 +138,25 @@ const METHODS: &[(&str, Method)] = &[
     asks("nabu.admin.v1.OperationsService/ListAuditEvents"),
     asks("nabu.admin.v1.OperationsService/GetLogLevel"),
     changes("nabu.admin.v1.OperationsService/SetLogLevel", Role::Admin),
+    changes("nabu.admin.v1.ClusterService/AddCluster", Role::Admin),
+    asks("nabu.admin.v1.ClusterService/ListTokens"),
+    changes("nabu.admin.v1.ClusterService/RevokeToken", Role::Admin),
+    changes("nabu.admin.v1.ClusterService/RevokeCluster", Role::Admin),
+    changes("nabu.admin.v1.ClusterService/RestoreCluster", Role::Admin),
+    changes("nabu.admin.v1.ClusterService/RemoveCluster", Role::Admin),
+    changes("nabu.admin.v1.ClusterService/RebindCluster", Role::Admin),
+    // Everybody may renew their own certificate; one for somebody else needs the role admin, which the method checks.
+    changes(
+        "nabu.admin.v1.AuthorityService/IssueAdminCertificate",
+        Role::Viewer,
+    ),
+    changes("nabu.admin.v1.AuthorityService/StartRotation", Role::Admin),
+    asks("nabu.admin.v1.AuthorityService/GetRotation"),
+    changes("nabu.admin.v1.AuthorityService/FinishRotation", Role::Admin),
+    changes(
+        "nabu.admin.v1.AuthorityService/RollBackRotation",
+        Role::Admin,
+    ),
     asks("grpc.reflection.v1.ServerReflection/ServerReflectionInfo"),
     // Probes ask every few seconds, and learn nothing but that the port serves.
     (

@@ -1,26 +1,24 @@
 //! The servers of the admin API: the port with mutual TLS, and the Unix socket, with the same services behind both.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use nabu_common::tls::{IncomingLimits, ServerTls, incoming};
 use nabu_proto::admin_v1::admin_service_server::AdminServiceServer;
+use nabu_proto::admin_v1::authority_service_server::AuthorityServiceServer;
+use nabu_proto::admin_v1::cluster_service_server::ClusterServiceServer;
 use nabu_proto::admin_v1::operations_service_server::OperationsServiceServer;
 use nabu_proto::admin_v1::response_service_server::ResponseServiceServer;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
-use tonic::transport::Server;
 
 use super::Admin;
+use super::authority::AuthorityAdmin;
+use super::clusters::Clusters;
 use super::guard::Guard;
 use super::local::LocalListener;
-
-/// Pings on connections where nothing else is heard.
-const KEEPALIVE: Duration = Duration::from_secs(30);
-/// How long a ping may be without an answer.
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::run::server;
 
 /// Where administrators come in.
 pub struct Doors {
@@ -28,6 +26,16 @@ pub struct Doors {
     pub port: TcpListener,
     /// For the machine's own operator.
     pub socket: Option<LocalListener>,
+}
+
+/// What is served to administrators.
+pub struct Services {
+    /// Questions and orders.
+    pub admin: Admin,
+    /// Identities of clusters.
+    pub clusters: Clusters,
+    /// The hub's own authority, if it has one.
+    pub authority: Option<AuthorityAdmin>,
 }
 
 /// Serves until `shutdown`.
@@ -38,10 +46,10 @@ pub async fn serve(
     doors: Doors,
     tls: ServerTls,
     guard: Guard,
-    admin: Admin,
+    services: Services,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let routes = routes(admin).await?;
+    let routes = routes(services).await?;
     let connections = incoming(doors.port, tls, IncomingLimits::default(), shutdown.clone());
     let port = server()
         .layer(guard.clone())
@@ -62,7 +70,7 @@ pub async fn serve(
         .context("the server for administrators failed")
 }
 
-async fn routes(admin: Admin) -> anyhow::Result<Routes> {
+async fn routes(services: Services) -> anyhow::Result<Routes> {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<AdminServiceServer<Admin>>().await;
     reporter.set_serving::<ResponseServiceServer<Admin>>().await;
@@ -74,18 +82,15 @@ async fn routes(admin: Admin) -> anyhow::Result<Routes> {
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .context("cannot describe the admin API")?;
-    let admin = Arc::new(admin);
-    Ok(
-        Routes::new(AdminServiceServer::from_arc(Arc::clone(&admin)))
-            .add_service(ResponseServiceServer::from_arc(Arc::clone(&admin)))
-            .add_service(OperationsServiceServer::from_arc(admin))
-            .add_service(health)
-            .add_service(reflection),
-    )
-}
-
-fn server() -> Server {
-    Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+    let admin = Arc::new(services.admin);
+    let routes = Routes::new(AdminServiceServer::from_arc(Arc::clone(&admin)))
+        .add_service(ResponseServiceServer::from_arc(Arc::clone(&admin)))
+        .add_service(OperationsServiceServer::from_arc(admin))
+        .add_service(ClusterServiceServer::new(services.clusters))
+        .add_service(health)
+        .add_service(reflection);
+    Ok(match services.authority {
+        Some(authority) => routes.add_service(AuthorityServiceServer::new(authority)),
+        None => routes,
+    })
 }

@@ -102,6 +102,14 @@ impl Lanes {
         false
     }
 
+    /// Takes a response out of the line that it stands in; `false` if it stands in none.
+    pub fn withdraw(&mut self, key: &ResponseKey) -> bool {
+        let withdrawn = self.by_id.values_mut().any(|lane| lane.withdraw(key));
+        self.by_id
+            .retain(|_, lane| lane.running > 0 || !lane.turns.is_empty());
+        withdrawn
+    }
+
     /// Gives a ticket back; whoever may attempt now comes with a ticket already taken. More than one may, because the
     /// room that became free can be of use to several repositories.
     pub fn leave(&mut self, ticket: &Ticket, now: Timestamp) -> Vec<(ResponseKey, Ticket)> {
@@ -163,6 +171,11 @@ impl Lanes {
             .values()
             .filter(|gate| gate.closed(now).is_some());
         closed.count()
+    }
+
+    /// Gates that could not be stored are to be stored again, as they are then.
+    pub fn not_stored(&mut self, ids: impl IntoIterator<Item = LaneId>) {
+        self.changed.extend(ids);
     }
 
     /// The gates that changed since the last call, to be stored.
@@ -283,6 +296,22 @@ impl Lane {
         }
         let cluster = self.waiting.entry(key.cluster.clone()).or_default();
         cluster.entry(repository).or_default().push_back(key);
+    }
+
+    fn withdraw(&mut self, key: &ResponseKey) -> bool {
+        let Some(lines) = self.waiting.get_mut(&key.cluster) else {
+            return false;
+        };
+        let waiting = |line: &VecDeque<ResponseKey>| line.iter().position(|other| other == key);
+        let found = lines
+            .values_mut()
+            .find_map(|line| waiting(line).and_then(|at| line.remove(at)));
+        lines.retain(|_, line| !line.is_empty());
+        if lines.is_empty() {
+            self.waiting.remove(&key.cluster);
+            self.turns.retain(|cluster| *cluster != key.cluster);
+        }
+        found.is_some()
     }
 
     /// The next response that may attempt: the first cluster in turn that has one for a repository with room.
@@ -408,6 +437,45 @@ mod tests {
             }
         }
         assert_eq!(served, ["o/busy", "o/quiet", "o/busy"]);
+    }
+
+    #[test]
+    fn whoever_leaves_the_line_is_not_called_and_holds_nobody_up() {
+        let mut lanes = Lanes::default();
+        let a = ticket("o/a");
+        assert!(lanes.enter(&a, &key("c", 0), NOW));
+        lanes.limit(&a, Duration::from_secs(30), "slow down", NOW);
+        for number in 1..4 {
+            lanes.enter(&a, &key("c", number), NOW);
+        }
+        lanes.enter(&a, &key("other", 1), NOW);
+        lanes.leave(&a, NOW);
+        assert!(lanes.withdraw(&key("c", 2)));
+        assert!(lanes.withdraw(&key("other", 1)));
+        assert!(!lanes.withdraw(&key("c", 2)), "it has left");
+        assert_eq!(lanes.waiting(), 2);
+        let mut served = Vec::new();
+        for second in 30..40 {
+            for (key, ticket) in lanes.open(at(second)) {
+                lanes.leave(&ticket, at(second));
+                served.push(key);
+            }
+        }
+        assert_eq!(served, [key("c", 1), key("c", 3)]);
+        assert!(lanes.by_id.is_empty(), "nothing is left behind");
+    }
+
+    #[test]
+    fn a_gate_that_could_not_be_stored_is_to_be_stored_again_as_it_is_then() {
+        let mut lanes = Lanes::default();
+        let a = ticket("o/a");
+        lanes.limit(&a, Duration::from_secs(30), "slow down", NOW);
+        let failed: Vec<LaneId> = lanes.take_changed().into_iter().map(|(id, _)| id).collect();
+        lanes.limit(&a, Duration::from_mins(1), "slow down", NOW);
+        assert!(lanes.take_changed().len() == 1 && lanes.take_changed().is_empty());
+        lanes.not_stored(failed);
+        let again = lanes.take_changed();
+        assert_eq!(again[0].1.closed(NOW), Some((at(60), "slow down")));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! (see [`crate::plan`]), and in which order is decided by [`lanes`].
 
 mod advance;
+mod cancel;
 pub mod clusters;
 pub mod gate;
 pub mod lanes;
@@ -29,8 +30,9 @@ use crate::response::Response;
 use crate::routes::ConfigHandle;
 use crate::store::{ResponseSummary, SharedStore, StoreError};
 use advance::{Advanced, advance};
+pub use cancel::cancel;
 use clusters::ClusterDirectory;
-use lanes::{Lanes, Ticket};
+use lanes::{LaneId, Lanes, Ticket};
 use metrics::ExecuteMetrics;
 use schedule::Schedule;
 
@@ -124,6 +126,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 enum Event {
     Observed(Arc<Response>),
     Deleted(ResponseKey),
+    Changed(ResponseKey),
 }
 
 /// Tells the executor that something was observed. Never blocks; what does not fit is found again by a scan.
@@ -171,6 +174,14 @@ impl Dispatcher {
         }
     }
 
+    /// What is wanted of a response has changed: it is looked at without waiting for its turn.
+    pub fn changed(&self, key: ResponseKey) {
+        if self.events.try_send(Event::Changed(key)).is_err() {
+            self.overflow.happened.store(true, Ordering::Release);
+            self.overflow.wake.notify_one();
+        }
+    }
+
     /// An EventResponse is gone from its cluster. Should the inbox be full, the next inventory says it again.
     pub fn deleted(&self, key: ResponseKey) {
         if self.events.try_send(Event::Deleted(key)).is_err() {
@@ -186,7 +197,7 @@ enum Finished {
     /// A deletion was noted; `true` if that leaves work to do.
     Deleted(ResponseKey, Result<bool, StoreError>),
     /// Gates were stored, or not.
-    Gates(Result<(), StoreError>),
+    Gates(Vec<LaneId>, Result<(), StoreError>),
 }
 
 /// Keeps every unfinished response moving until `shutdown`; attempts that run then are given `grace` to end.
@@ -273,6 +284,17 @@ impl Executor {
                     Finished::Deleted(key, result)
                 });
             }
+            Event::Changed(key) => self.hurry(key),
+        }
+    }
+
+    /// A response is to be advanced as soon as possible, even if it stands in line. One that was called from there at
+    /// this moment is advanced with its ticket.
+    fn hurry(&mut self, key: ResponseKey) {
+        if !self.schedule.is_in_line(&key) {
+            self.schedule.add(key, None);
+        } else if lock(&self.context.lanes).withdraw(&key) {
+            self.schedule.withdrawn(key);
         }
     }
 
@@ -318,8 +340,14 @@ impl Executor {
         }
         self.storing_gates = true;
         let store = Arc::clone(&self.context.store);
-        self.steps
-            .spawn(async move { Finished::Gates(store.put_gates(changed).await) });
+        self.steps.spawn(async move {
+            let ids = changed.iter().map(|(id, _)| id.clone()).collect();
+            let stored = store.put_gates(changed).await;
+            if stored.is_err() {
+                tokio::time::sleep(AFTER_STORE_ERROR).await;
+            }
+            Finished::Gates(ids, stored)
+        });
     }
 
     fn finished(&mut self, finished: Result<Finished, tokio::task::JoinError>) {
@@ -328,23 +356,24 @@ impl Executor {
                 if let Some(ticket) = ticket {
                     self.context.leave_lane(&ticket);
                 }
-                match result {
-                    Ok(advanced) => self.schedule.ended(&key, advanced),
-                    Err(error) => {
-                        error!(%key, error = %chain(&error), "the store failed; trying again");
-                        self.schedule.ended(&key, Advanced::in_(AFTER_STORE_ERROR));
-                    }
+                let advanced = result.unwrap_or_else(|error| {
+                    error!(%key, error = %chain(&error), "the store failed; trying again");
+                    Advanced::in_(AFTER_STORE_ERROR)
+                });
+                if self.schedule.ended(&key, advanced) {
+                    self.hurry(key);
                 }
             }
-            Ok(Finished::Deleted(key, Ok(true))) => self.schedule.add(key, None),
+            Ok(Finished::Deleted(key, Ok(true))) => self.hurry(key),
             Ok(Finished::Deleted(_, Ok(false))) => {}
             Ok(Finished::Deleted(key, Err(error))) => {
                 error!(%key, error = %chain(&error), "cannot note a deletion; it waits for the next inventory");
             }
-            Ok(Finished::Gates(stored)) => {
+            Ok(Finished::Gates(ids, stored)) => {
                 self.storing_gates = false;
                 if let Err(error) = stored {
-                    error!(error = %chain(&error), "cannot store the limits of forges; a restart would forget them");
+                    error!(error = %chain(&error), "cannot store the limits of forges; trying again");
+                    lock(&self.context.lanes).not_stored(ids);
                 }
             }
             Err(error) => error!(%error, "a task of the executor was lost"),

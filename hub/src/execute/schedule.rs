@@ -86,6 +86,17 @@ impl Schedule {
         self.ready.push_back((key, None));
     }
 
+    /// Whether a response stands in line.
+    pub(super) fn is_in_line(&self, key: &ResponseKey) -> bool {
+        matches!(self.states.get(key), Some(State::InLine))
+    }
+
+    /// A response was taken out of its line, and is to be advanced.
+    pub(super) fn withdrawn(&mut self, key: ResponseKey) {
+        self.states.remove(&key);
+        self.add(key, None);
+    }
+
     /// A response that stood in line has its ticket.
     pub(super) fn call(&mut self, key: ResponseKey, ticket: Ticket) {
         if let Some(State::Running { ticket: early, .. }) = self.states.get_mut(&key) {
@@ -118,8 +129,8 @@ impl Schedule {
         })
     }
 
-    /// A step ended.
-    pub(super) fn ended(&mut self, key: &ResponseKey, advanced: Advanced) {
+    /// A step ended. Gives back whether something new was observed of a response that stands in line now.
+    pub(super) fn ended(&mut self, key: &ResponseKey, advanced: Advanced) -> bool {
         let (again, called) = match self.states.remove(key) {
             Some(State::Running { again, ticket }) => (again, ticket),
             _ => (false, None),
@@ -128,6 +139,7 @@ impl Schedule {
             (Advanced::InLine, Some(ticket)) => self.call(key.clone(), ticket),
             (Advanced::InLine, None) => {
                 self.states.insert(key.clone(), State::InLine);
+                return again;
             }
             _ if again => self.add(key.clone(), None),
             (Advanced::Settled, _) => {}
@@ -138,6 +150,7 @@ impl Schedule {
                 self.states.insert(key.clone(), State::Delayed(timer));
             }
         }
+        false
     }
 }
 
@@ -209,6 +222,22 @@ mod tests {
         assert!(schedule.next().is_none());
         schedule.call(key(), ticket());
         assert!(schedule.next().is_some());
+    }
+
+    #[test]
+    fn a_response_that_left_its_line_starts_at_once_without_a_ticket() {
+        let mut schedule = Schedule::default();
+        schedule.add(key(), None);
+        schedule.next();
+        schedule.add(key(), None);
+        assert!(
+            schedule.ended(&key(), Advanced::InLine),
+            "what was observed meanwhile is told"
+        );
+        assert!(schedule.is_in_line(&key()));
+        schedule.withdrawn(key());
+        assert!(schedule.next().is_some_and(|start| start.ticket.is_none()));
+        assert!(!schedule.ended(&key(), Advanced::InLine));
     }
 
     #[tokio::test]

@@ -1,4 +1,5 @@
-//! What proves that a pull request or a commit is of a response: the hidden marker, the trailers.
+//! What holds on every forge alike: what proves that a pull request or a commit is of a response (the hidden marker, the
+//! trailers), and what is never written to.
 
 use nabu_common::ids::ResponseKey;
 
@@ -37,6 +38,18 @@ pub(super) fn refuse_base_branch(job: &Job<'_>, base: &str, place: &str) -> Resu
     );
     Err(failed(ErrorType::Permanent, "BranchNotAllowed", detail))
 }
+
+/// A path holds something that no file may take the place of. A symbolic link is refused as well: whoever may write what it
+/// says could let it point out of the paths that the route allows.
+pub(super) fn not_a_file(path: &str, what: &str, place: &str) -> ForgeError {
+    let detail = format!(
+        "{path} of {place} is {what}, no file; create a new EventResponse that names a file"
+    );
+    failed(ErrorType::Permanent, "NotAFile", detail)
+}
+
+/// What a symbolic link is called.
+pub(super) const LINK: &str = "a symbolic link";
 
 #[cfg(test)]
 mod tests {

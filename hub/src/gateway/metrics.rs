@@ -1,11 +1,13 @@
 //! What operators see of sessions.
 
+use std::sync::atomic::AtomicU64;
+
 use nabu_common::ids::ClusterId;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 
 /// A cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -32,6 +34,7 @@ pub struct GatewayMetrics {
     pub(super) statuses: Counter,
     connected: Family<ClusterLabel, Gauge>,
     backlog: Family<ClusterLabel, Gauge>,
+    skew: Family<ClusterLabel, Gauge<f64, AtomicU64>>,
 }
 
 impl GatewayMetrics {
@@ -68,7 +71,30 @@ impl GatewayMetrics {
             "EventResponses that the cluster's agent holds and the hub has not accepted",
             metrics.backlog.clone(),
         );
+        registry.register_with_unit(
+            "nabu_hub_cluster_clock_skew",
+            "How far the clock of the cluster's agent was ahead of the hub's when its session was opened",
+            Unit::Seconds,
+            metrics.skew.clone(),
+        );
         metrics
+    }
+
+    /// Ends the series of a cluster that is gone.
+    pub(super) fn forget(&self, cluster: &ClusterId) {
+        let label = ClusterLabel {
+            cluster: cluster.to_string(),
+        };
+        self.connected.remove(&label);
+        self.backlog.remove(&label);
+        self.skew.remove(&label);
+    }
+
+    pub(super) fn skew(&self, cluster: &ClusterId, seconds: f64) {
+        let label = ClusterLabel {
+            cluster: cluster.to_string(),
+        };
+        self.skew.get_or_create(&label).set(seconds);
     }
 
     pub(super) fn refused(&self, reason: &'static str) {

@@ -6,6 +6,7 @@
 //! something was stored, and takes the statuses that come of it.
 
 mod convert;
+mod identity;
 mod ingest;
 pub mod metrics;
 mod outbox;
@@ -30,6 +31,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::execute::{Dispatcher, StatusSink};
 use crate::store::{ResponseSummary, SharedStore};
+pub use identity::Identities;
 use metrics::GatewayMetrics;
 use outbox::Outbox;
 
@@ -55,6 +57,7 @@ pub struct Gateway {
 
 struct Shared {
     store: SharedStore,
+    identities: Identities,
     dispatcher: Dispatcher,
     settings: Settings,
     metrics: GatewayMetrics,
@@ -69,12 +72,15 @@ struct Live {
     outbox: Arc<Outbox>,
     /// Cancelled when a newer session took over.
     superseded: CancellationToken,
+    /// Ends it for another reason.
+    dismissal: Arc<identity::Dismissal>,
 }
 
 impl Gateway {
     /// A gateway without sessions. They end with `shutdown`.
     pub fn new(
         store: SharedStore,
+        identities: Identities,
         dispatcher: Dispatcher,
         settings: Settings,
         metrics: GatewayMetrics,
@@ -82,6 +88,7 @@ impl Gateway {
     ) -> Self {
         let shared = Shared {
             store,
+            identities,
             dispatcher,
             settings,
             metrics,
@@ -163,20 +170,21 @@ impl AgentService for Gateway {
         request: Request<Streaming<SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let peer = request.extensions().get::<PeerIdentity>().cloned();
-        let Some(PeerIdentity {
-            identity: Identity::Cluster(cluster),
-            remote_addr,
-            ..
-        }) = peer
-        else {
+        let cluster = match &peer {
+            Some(PeerIdentity {
+                identity: Identity::Cluster(cluster),
+                ..
+            }) => Some(cluster.clone()),
+            _ => None,
+        };
+        let (Some(peer), Some(cluster)) = (peer, cluster) else {
             self.shared.metrics.refused("NoClusterCertificate");
             return Err(Status::permission_denied(
                 "sessions are for agents: the certificate's URI SAN must be spiffe://<trust-domain>/cluster/<cluster-id>",
             ));
         };
         let (outgoing, frames) = mpsc::channel(OUTGOING);
-        let session =
-            session::Session::new(Arc::clone(&self.shared), cluster, remote_addr, outgoing);
+        let session = session::Session::new(Arc::clone(&self.shared), cluster, peer, outgoing);
         self.shared.tasks.spawn(session.run(request.into_inner()));
         Ok(Response::new(Box::pin(ReceiverStream::new(frames))))
     }

@@ -1,11 +1,11 @@
 //! One session from Hello to Goodbye: reads frames and keeps the tasks that answer them.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use nabu_common::ids::{ClusterId, ResponseUid};
+use nabu_common::tls::PeerIdentity;
 use nabu_proto::PROTOCOL_VERSION;
 use nabu_proto::agent_v1::session_request::Frame as Incoming;
 use nabu_proto::agent_v1::session_response::Frame as Outgoing;
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use tracing::{Instrument as _, debug, error, info, info_span, warn};
 
+use super::identity::{self, Dismissal, RENEWAL};
 use super::ingest::{Ingest, Item, Stopped};
 use super::outbox::{Next, Outbox};
 use super::{Farewell, Live, Shared, convert};
@@ -48,7 +49,7 @@ const AFTER_STORE_ERROR: Duration = Duration::from_secs(5);
 pub(super) struct Session {
     shared: Arc<Shared>,
     cluster: ClusterId,
-    remote: SocketAddr,
+    peer: PeerIdentity,
     outgoing: mpsc::Sender<Result<SessionResponse, Status>>,
 }
 
@@ -56,13 +57,13 @@ impl Session {
     pub(super) fn new(
         shared: Arc<Shared>,
         cluster: ClusterId,
-        remote: SocketAddr,
+        peer: PeerIdentity,
         outgoing: mpsc::Sender<Result<SessionResponse, Status>>,
     ) -> Self {
         Self {
             shared,
             cluster,
-            remote,
+            peer,
             outgoing,
         }
     }
@@ -120,9 +121,16 @@ impl Session {
             0 => DEFAULT_WINDOW,
             window => window.min(LARGEST_WINDOW),
         };
+        let admitted = self.shared.admit(&self.cluster, &self.peer).await;
+        admitted.map_err(|error| store_failed(&error))??;
+        let renews = hello.capabilities.iter().any(|one| one == RENEWAL);
+        let skew = identity::clock_skew(&hello, Timestamp::now());
+        if let Some(skew) = skew {
+            self.shared.metrics.skew(&self.cluster, skew.as_secs_f64());
+        }
         let facts = convert::session_facts(&self.cluster, hello);
         let agent_version = facts.agent_version.clone();
-        let named_uid = !facts.kube_system_uid.is_empty();
+        let uid = facts.kube_system_uid.clone();
         let registration = self
             .shared
             .store
@@ -131,25 +139,34 @@ impl Session {
         let epoch = match registration.map_err(|error| store_failed(&error))? {
             Registration::Opened { epoch } => epoch,
             Registration::BoundElsewhere { kube_system_uid } => {
-                let message = if named_uid {
-                    format!(
-                        "the cluster id {} is bound to another cluster (kube-system UID {kube_system_uid}); \
-                        give this one a cluster id and a certificate of its own",
-                        self.cluster
-                    )
-                } else {
+                let message = if uid.is_empty() {
                     format!(
                         "the cluster id {} is bound to the kube-system UID {kube_system_uid}, and the agent does not \
                         say its own; give its role get on the namespace kube-system",
                         self.cluster
                     )
+                } else {
+                    format!(
+                        "the cluster id {} is bound to another cluster (kube-system UID {kube_system_uid}), this one is \
+                        {uid}; give it a cluster id of its own, or, if it takes the other's place: \
+                        `nabuctl cluster rebind {}`",
+                        self.cluster, self.cluster
+                    )
                 };
+                let noted = self.shared.identities.store.note_refused(
+                    &self.cluster,
+                    &uid,
+                    Timestamp::now(),
+                );
+                noted.await.map_err(|error| store_failed(&error))?;
                 return Err(self.mismatch(message).await);
             }
         };
         let live = OpenSession {
             outbox: Arc::new(Outbox::new(window as usize)),
             superseded: CancellationToken::new(),
+            dismissal: Arc::default(),
+            renews,
         };
         let registered = self.shared.register(
             &self.cluster,
@@ -157,12 +174,13 @@ impl Session {
                 epoch,
                 outbox: Arc::clone(&live.outbox),
                 superseded: live.superseded.clone(),
+                dismissal: Arc::clone(&live.dismissal),
             },
         );
         if !registered {
             return Err(superseded());
         }
-        info!(epoch, agent_version, remote = %self.remote, "session open");
+        info!(epoch, agent_version, remote = %self.peer.remote_addr, "session open");
         let settings = self.shared.settings;
         let welcome = Welcome {
             session_epoch: epoch,
@@ -171,6 +189,9 @@ impl Session {
             credit: settings.credit,
             protocol_version: version,
             hub_version: env!("CARGO_PKG_VERSION").to_owned(),
+            capabilities: self.shared.capabilities(),
+            sent_at: Some(identity::now_to_wire()),
+            clock_skew: skew.map(identity::skew_to_wire),
         };
         let _ = self
             .outgoing
@@ -201,7 +222,7 @@ impl Session {
     }
 
     async fn mismatch(&self, message: String) -> Farewell {
-        warn!(remote = %self.remote, message, "refused a session");
+        warn!(remote = %self.peer.remote_addr, message, "refused a session");
         self.shared.metrics.refused("IdentityMismatch");
         let event = AuditEvent {
             at: Timestamp::now(),
@@ -237,6 +258,7 @@ impl Session {
                 result = ingest.run(item_queue) => result.err(),
                 error = self.store_acks(ack_queue, &live.outbox) => error.map(Stopped::Store),
                 error = self.send_statuses(&live.outbox) => Some(error),
+                stopped = self.send_bundles(live.renews) => Some(stopped),
             }
         };
         tokio::pin!(tasks);
@@ -244,6 +266,8 @@ impl Session {
             biased;
             () = self.shared.shutdown.cancelled() => Some(shutting_down()),
             () = live.superseded.cancelled() => Some(superseded()),
+            farewell = live.dismissal.dismissed() => farewell,
+            farewell = identity::certificate_ran_out(self.peer.not_after) => Some(farewell),
             farewell = reader => farewell,
             stopped = &mut tasks => match stopped {
                 Some(Stopped::Store(error)) => Some(store_failed(&error)),
@@ -301,6 +325,12 @@ impl Session {
             }
             Incoming::Heartbeat(beat) => {
                 self.heartbeat(&beat).await;
+                return Ok(());
+            }
+            Incoming::RenewCertificate(request) => {
+                let answer = self.shared.renew(&self.cluster, &request).await;
+                let answer = answer.map_err(|error| store_failed(&error))?;
+                let _ = self.outgoing.send(Ok(convert::frame(answer))).await;
                 return Ok(());
             }
             Incoming::Applied(applied) => {
@@ -404,6 +434,18 @@ impl Session {
         }
     }
 
+    /// Tells of every change of the authorities; ends only when the agent is gone.
+    async fn send_bundles(&self, understood: bool) -> Stopped {
+        let mut seen = Shared::UNKNOWN_AUTHORITIES;
+        loop {
+            let bundle = self.shared.next_bundle(understood, &mut seen).await;
+            let sent = self.outgoing.send(Ok(convert::frame(bundle))).await;
+            if sent.is_err() {
+                return Stopped::Gone;
+            }
+        }
+    }
+
     /// Takes all unacknowledged statuses out of the store, as far as there is room for them.
     async fn rescan(&self, outbox: &Outbox) -> Result<(), StoreError> {
         let mut after = None;
@@ -433,6 +475,9 @@ impl Session {
 struct OpenSession {
     outbox: Arc<Outbox>,
     superseded: CancellationToken,
+    dismissal: Arc<Dismissal>,
+    /// The agent renews its certificate over the session.
+    renews: bool,
 }
 
 async fn acknowledge(
@@ -457,6 +502,7 @@ fn kind(frame: &Incoming) -> &'static str {
         Incoming::Applied(_) => "applied",
         Incoming::StatusRefused(_) => "status_refused",
         Incoming::Heartbeat(_) => "heartbeat",
+        Incoming::RenewCertificate(_) => "renew_certificate",
     }
 }
 

@@ -46,6 +46,11 @@ pub(super) async fn connect(connection: &Connection) -> anyhow::Result<Hub> {
     connect_to(&context::way(connection)?).await
 }
 
+/// A connection for other services of the hub.
+pub(super) async fn channel(connection: &Connection) -> anyhow::Result<Channel> {
+    Ok(connect(connection).await?.channel)
+}
+
 /// Connects to a hub.
 pub(super) async fn connect_to(way: &Way) -> anyhow::Result<Hub> {
     let hub = &way.hub;

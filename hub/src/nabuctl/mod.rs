@@ -4,8 +4,10 @@
 //! [`ask`], what people see in [`view`] and [`output`].
 
 mod ask;
+mod authority;
 mod check;
 mod client;
+mod cluster;
 mod commands;
 mod completion;
 mod context;
@@ -19,6 +21,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
+use cluster::Act;
 use nabu_common::ids::ClusterId;
 
 pub use check::CheckArgs;
@@ -115,6 +118,12 @@ pub enum Command {
     /// Hubs to work with, by name.
     #[command(subcommand)]
     Context(ContextCommand),
+    /// The hub's own authority.
+    #[command(subcommand)]
+    Ca(authority::CaCommand),
+    /// Certificates of administrators, by the hub's own authority.
+    #[command(subcommand)]
+    Admin(authority::AdminCommand),
     /// Make certificates.
     #[command(subcommand)]
     Pki(PkiCommand),
@@ -145,6 +154,34 @@ pub enum ClusterCommand {
         #[arg(short, long)]
         watch: bool,
     },
+    /// Add a cluster, or let it join again: prints the command that installs its agent, with a join token for one use.
+    Add(cluster::AddArgs),
+    /// End the session of a cluster, and let it open none, renew nothing and enrol with no token.
+    Revoke {
+        /// The cluster id.
+        cluster: ClusterId,
+    },
+    /// Take a revocation back.
+    Restore {
+        /// The cluster id.
+        cluster: ClusterId,
+    },
+    /// Forget a cluster: ends its session, revokes its certificates and tokens for good, cancels what is unfinished.
+    Remove {
+        /// The cluster id.
+        cluster: ClusterId,
+    },
+    /// Let another Kubernetes cluster take over a cluster id.
+    Rebind {
+        /// The cluster id.
+        cluster: ClusterId,
+        /// UID of the namespace kube-system of the cluster that takes over. The next one that opens a session if not given.
+        #[arg(long, value_name = "UID")]
+        to: Option<String>,
+    },
+    /// Join tokens.
+    #[command(subcommand)]
+    Token(cluster::TokenCommand),
 }
 
 /// About certificates.
@@ -216,6 +253,26 @@ pub async fn run(cli: Cli, out: Out<'_>) -> anyhow::Result<()> {
     let asked = &connection;
     match command {
         Command::Pki(command) => pki::run(command, out),
+        Command::Ca(command) => authority::ca(&connection, command, output, out).await,
+        Command::Admin(command) => authority::admin(&connection, command, out).await,
+        Command::Cluster(ClusterCommand::Add(args)) => {
+            cluster::add(&connection, args, output, out).await
+        }
+        Command::Cluster(ClusterCommand::Revoke { cluster }) => {
+            cluster::act(&connection, Act::Revoke, cluster, out).await
+        }
+        Command::Cluster(ClusterCommand::Restore { cluster }) => {
+            cluster::act(&connection, Act::Restore, cluster, out).await
+        }
+        Command::Cluster(ClusterCommand::Remove { cluster }) => {
+            cluster::act(&connection, Act::Remove, cluster, out).await
+        }
+        Command::Cluster(ClusterCommand::Rebind { cluster, to }) => {
+            cluster::rebind(&connection, cluster, to, out).await
+        }
+        Command::Cluster(ClusterCommand::Token(command)) => {
+            cluster::token(&connection, command, output, out).await
+        }
         Command::Cluster(ClusterCommand::List { watch }) => {
             ask::clusters(asked, watch, output, out).await
         }

@@ -29,6 +29,9 @@ const PULL_REQUEST_OPEN: &str = "Open";
 /// The condition that tells whether the SecurityEvent could be read.
 pub const SECURITY_EVENT: &str = "SecurityEvent";
 
+/// Why a response is cancelled whose object is gone.
+const EVENT_RESPONSE_DELETED: &str = "the EventResponse was deleted";
+
 /// The shortest wait for a limit; a forge that says less is not believed.
 const SHORTEST_LIMIT_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait for a limit that a forge can impose by one answer.
@@ -104,7 +107,10 @@ pub fn observe_again(progress: &mut Progress, observation: &Observation, now: Ti
     }
     if progress.deleted {
         progress.deleted = false;
-        progress.cancel_requested = None;
+        // What an administrator asked for stays asked for.
+        progress
+            .cancel_requested
+            .take_if(|reason| reason == EVENT_RESPONSE_DELETED);
     }
     let moment = Moment {
         now,
@@ -381,6 +387,31 @@ pub fn conclude(progress: &mut Progress, conclusion: &Conclusion, moment: Moment
     }
 }
 
+/// What a wish to cancel a response comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancellation {
+    /// It ends as [`Phase::Cancelled`] at once.
+    Requested,
+    /// An attempt runs and is let to its end, since nobody knows what a part of it has done; then the response ends.
+    AfterAttempt,
+    /// It has ended before, in this phase; nothing changes.
+    Ended(Phase),
+}
+
+/// An administrator wants the response cancelled. The wish is kept; `plan` concludes it before anything else begins,
+/// without waiting for a turn or for a limit of the forge.
+pub fn cancel(progress: &mut Progress, actor: &str, reason: &str) -> Cancellation {
+    if progress.phase.is_terminal() {
+        return Cancellation::Ended(progress.phase);
+    }
+    request_cancel(progress, &format!("cancelled by {actor}: {reason}"));
+    if progress.attempt_open {
+        Cancellation::AfterAttempt
+    } else {
+        Cancellation::Requested
+    }
+}
+
 /// Somebody wants the response cancelled; `plan` concludes it between two attempts.
 pub fn request_cancel(progress: &mut Progress, reason: &str) {
     if !progress.phase.is_terminal() {
@@ -394,7 +425,7 @@ pub fn request_cancel(progress: &mut Progress, reason: &str) {
 /// wanted.
 pub fn mark_deleted(progress: &mut Progress) {
     progress.deleted = true;
-    request_cancel(progress, "the EventResponse was deleted");
+    request_cancel(progress, EVENT_RESPONSE_DELETED);
 }
 
 fn give_up(progress: &mut Progress, error: ResponseError, moment: Moment) {

@@ -1,7 +1,7 @@
 use nabu_common::crd::BackoffStrategy;
 use serde_json::json;
 
-use super::progress::Moment;
+use super::progress::{Cancellation, Moment};
 use super::*;
 use crate::credentials::Credentials;
 use crate::fixtures::{event_response, key, observation, security_event};
@@ -514,6 +514,40 @@ fn a_cancellation_during_an_attempt_waits_for_its_end_and_loses_against_success(
         step(&failed, 100),
         Step::Conclude(Conclusion::Cancelled { .. })
     ));
+}
+
+#[test]
+fn an_administrators_cancellation_ends_what_waits_and_waits_for_what_runs() {
+    let mut waiting = respond(json!({}));
+    let mut running = waiting.clone();
+    let attempt = attempt(&running, 0);
+    progress::begin(&mut running.progress, &attempt, moment(0));
+    let cancel = |response: &mut Response| {
+        progress::cancel(&mut response.progress, "admin/ada", "a false alarm")
+    };
+    assert_eq!(cancel(&mut waiting), Cancellation::Requested);
+    assert_eq!(cancel(&mut running), Cancellation::AfterAttempt);
+    let Step::Conclude(conclusion) = step(&waiting, 0) else {
+        panic!("it must end")
+    };
+    progress::conclude(&mut waiting.progress, &conclusion, moment(1));
+    assert_eq!(
+        waiting.progress.cancel_reason.as_deref(),
+        Some("cancelled by admin/ada: a false alarm")
+    );
+    let ended = waiting.clone();
+    assert_eq!(cancel(&mut waiting), Cancellation::Ended(Phase::Cancelled));
+    assert_eq!(waiting, ended);
+}
+
+#[test]
+fn an_administrators_cancellation_survives_an_event_response_that_comes_back() {
+    let mut response = respond(json!({}));
+    progress::cancel(&mut response.progress, "admin/ada", "a false alarm");
+    progress::mark_deleted(&mut response.progress);
+    let seen = response.observation.clone();
+    progress::observe_again(&mut response.progress, &seen, at(2));
+    assert!(matches!(step(&response, 3), Step::Conclude(_)));
 }
 
 #[test]

@@ -7,6 +7,9 @@
 
 #[cfg(test)]
 mod conformance;
+pub mod identity;
+#[cfg(test)]
+mod identity_conformance;
 pub mod sqlite;
 
 use std::collections::{BTreeMap, HashSet};

@@ -21,3 +21,4 @@ mod objects;
 mod outages;
 mod routes;
 mod watched_config;
+mod webhooks;

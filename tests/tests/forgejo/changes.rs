@@ -5,6 +5,7 @@ use nabu_hub::credentials::Credentials;
 use nabu_hub::forge::metrics::ForgeMetrics;
 use nabu_hub::forge::registry::Forges;
 use nabu_hub::forge::{Made, PullRequest, PullRequestState};
+use nabu_hub::response::ErrorType;
 use nabu_tests::forge::{BOT, PERSON};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -214,6 +215,32 @@ async fn teams_are_asked_people_assigned_and_unknown_ones_cost_the_others_nothin
         let assignee = &pull["assignees"][0]["login"];
         assert_eq!((team, assignee), (&json!("platform"), &json!(PERSON)));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_and_a_folder_are_never_written_to_and_a_link_can_go() {
+    let bed = Bed::new("links").await;
+    bed.repository
+        .add_link("main", "dir/link", "run.sh")
+        .await
+        .unwrap();
+    let words = "no file; create a new EventResponse that names a file";
+    for (uid, path, what) in [
+        ("u-1", "dir/link", "dir/link of "),
+        ("u-1", "dir/link", " is a symbolic link, "),
+        ("u-2", "dir", " is a folder, "),
+    ] {
+        let error = bed.failure(&bed.intent(uid, &[(path, Some("x"))])).await;
+        let said = (error.kind, error.reason.as_str());
+        assert_eq!(said, (ErrorType::Permanent, "NotAFile"), "{}", error.detail);
+        for part in [what, words] {
+            assert!(error.detail.contains(part), "{}", error.detail);
+        }
+    }
+    let away = bed.intent("u-3", &[("dir/link", None)]);
+    bed.pull(&away).await;
+    let file = bed.repository.file(&away.branch, "dir/link").await;
+    assert_eq!(file.unwrap(), None);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use nabu_hub::change::MergeMethod;
 use nabu_hub::forge::{Job, Made, PullRequestState};
+use nabu_hub::response::ErrorType;
 use nabu_tests::test_forge::github::{File, PERSON, Protection, Rule, TEAM};
 
 use crate::bed::{BINDINGS, Bed, OBSOLETE, REVOKE};
@@ -89,7 +90,7 @@ async fn what_is_there_already_needs_no_action_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn executable_files_and_links_keep_their_mode() {
+async fn executable_files_keep_their_mode_and_a_link_is_never_written_to() {
     let bed = Bed::new().await;
     bed.repository
         .add_files(
@@ -102,7 +103,6 @@ async fn executable_files_and_links_keep_their_mode() {
         .unwrap();
     let files = [
         ("bin/run", Some("#!/bin/sh\nexit 0\n")),
-        ("current", Some("clusters/prod-us")),
         ("plain.yaml", Some("kind: X\n")),
         (OBSOLETE, None),
     ];
@@ -115,12 +115,24 @@ async fn executable_files_and_links_keep_their_mode() {
         entry.map(|(mode, _, _)| mode.as_str())
     };
     assert_eq!(mode("bin/run"), Some("100755"));
-    assert_eq!(mode("current"), Some("120000"));
     assert_eq!(mode("plain.yaml"), Some("100644"));
     assert_eq!(mode(OBSOLETE), None);
     assert_eq!(mode(BINDINGS), Some("100644"), "the rest stays");
     let run = bed.file(&intent.branch, "bin/run");
     assert_eq!(run.as_deref(), Some("#!/bin/sh\nexit 0\n"));
+
+    for target in ["clusters/prod-us", "clusters/prod-eu"] {
+        let through = bed.intent("u-2", &[("current", Some(target))]);
+        let error = bed.failure(&through).await;
+        let said = (error.kind, error.reason.as_str());
+        assert_eq!(said, (ErrorType::Permanent, "NotAFile"), "{target}");
+        let words = "is a symbolic link, no file; create a new EventResponse that names a file";
+        assert!(error.detail.contains(words), "{}", error.detail);
+    }
+    let away = bed.intent("u-3", &[("current", None)]);
+    bed.pull(&away).await;
+    let tree = bed.repository.tree(&away.branch).unwrap();
+    assert!(tree.iter().all(|(_, _, name)| name != "current"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

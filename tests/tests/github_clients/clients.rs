@@ -1,11 +1,16 @@
 //! Each client is a script; a client that is not installed is a failure, as for every other part of the test bed.
 
 use nabu_tests::process::{npm_path, python_packages, repository_root};
-use nabu_tests::test_forge::github::{TestGithub, TestRepository};
+use nabu_tests::test_forge::github::{Options, TestGithub, TestRepository};
+use tokio::net::{TcpStream, UnixListener};
 use tokio::process::Command;
 
 async fn forge() -> (TestGithub, TestRepository) {
-    let github = TestGithub::start().await.expect("a forge");
+    forge_with(Options::default()).await
+}
+
+async fn forge_with(options: Options) -> (TestGithub, TestRepository) {
+    let github = TestGithub::start_with(options).await.expect("a forge");
     let repository = github
         .create_repository("ninsun-labs/gitops")
         .await
@@ -15,7 +20,9 @@ async fn forge() -> (TestGithub, TestRepository) {
 
 async fn run(github: &TestGithub, program: &str, script: &str, place: (&str, &std::path::Path)) {
     let app = github.app();
+    let nowhere = tempfile::tempdir().expect("a folder");
     let output = Command::new(program)
+        .current_dir(nowhere.path())
         .arg(
             repository_root()
                 .join("tests/tests/github_clients")
@@ -85,4 +92,39 @@ async fn pygithub_opens_reviews_and_merges_a_pull_request() {
     let violations = github.violations();
     let labels = |one: &String| one.contains("/issues/1/labels asks");
     assert!(violations.iter().all(labels), "{violations:#?}");
+}
+
+/// GitHub's own client speaks TLS to every host that has a port, and plain HTTP through a Unix socket to one host that
+/// it knows as a developer's GitHub.
+#[tokio::test]
+async fn the_command_line_of_github_opens_reviews_and_merges_a_pull_request() {
+    let (github, repository) = forge_with(Options {
+        public_paths: true,
+        ..Options::default()
+    })
+    .await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("forge.sock");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let address = github.url().trim_start_matches("http://").to_owned();
+    let bridge = tokio::spawn(async move {
+        while let Ok((mut ours, _)) = listener.accept().await {
+            let mut theirs = TcpStream::connect(&address).await.expect("the forge");
+            tokio::spawn(async move {
+                // Either side may just go.
+                let _ = tokio::io::copy_bidirectional(&mut ours, &mut theirs).await;
+            });
+        }
+    });
+    let config = format!("http_unix_socket: {}\n", socket.display());
+    std::fs::write(folder.path().join("config.yml"), config).expect("a configuration");
+    run(&github, "bash", "gh.sh", ("GH_CONFIG_DIR", folder.path())).await;
+    bridge.abort();
+    let pull = &repository.pulls().expect("pull requests")[0];
+    assert_eq!((pull.state, &*pull.title), ("merged", "Add a file, once"));
+    assert_eq!(pull.comments, ["Seen."]);
+    assert_eq!(pull.labels, ["nabu"]);
+    assert_eq!(repository.branches().expect("branches"), ["main"]);
+    repository.check().expect("git and the forge agree");
+    assert_eq!(github.violations(), [""; 0]);
 }

@@ -222,13 +222,14 @@ async fn a_file_that_may_be_run_stays_so_and_a_link_is_never_written_through() {
     assert_eq!(mode.as_deref(), Some(EXECUTABLE));
 
     let through = bed.intent("u-2", &[("bin/link", Some("/etc/passwd"))]);
-    let detail = bed.expect(&through, ErrorType::Permanent, "Rejected").await;
-    assert!(detail.contains("symbolic link"), "{detail}");
+    let detail = bed.expect(&through, ErrorType::Permanent, "NotAFile").await;
+    let words = "is a symbolic link, no file; create a new EventResponse that names a file";
+    assert!(detail.contains(words), "{detail}");
     let away = bed.intent("u-3", &[("bin/link", None)]);
     bed.pull(&away).await;
     assert_eq!(bed.project.mode(&away.branch, "bin/link").unwrap(), None);
     let onto = bed.intent("u-4", &[("bin", Some("x"))]);
-    let detail = bed.expect(&onto, ErrorType::Permanent, "Rejected").await;
+    let detail = bed.expect(&onto, ErrorType::Permanent, "NotAFile").await;
     assert!(detail.contains("a folder"), "{detail}");
 }
 

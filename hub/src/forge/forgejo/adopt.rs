@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::super::http::{Reply, failed};
-use super::super::ours::{has_marker, has_trailers, is_our_name};
+use super::super::ours::{LINK, has_marker, has_trailers, is_our_name, not_a_file};
 use super::super::resolve::{Resolved, patched_paths};
 use super::super::{ForgeError, PullRequest};
 use super::api::Api;
@@ -87,7 +87,7 @@ impl Forgejo {
             );
             return Err(failed(ErrorType::Permanent, "Rejected", detail));
         }
-        Err(refusal.error())
+        Err(about_a_path(refusal, self.http.place()).unwrap_or_else(|| refusal.error()))
     }
 
     /// The branch exists: with our commit, without any commit, or with somebody else's.
@@ -190,4 +190,17 @@ impl Forgejo {
         );
         failed(ErrorType::Conflicting, "BranchTaken", detail)
     }
+}
+
+/// The server checks the path of each file that is written, and names the one at which there is no file.
+fn about_a_path(refusal: &Reply, place: &str) -> Option<ForgeError> {
+    let what = if refusal.says("a symbolic link exists") {
+        LINK
+    } else if refusal.says("a directory exists") {
+        "a folder"
+    } else {
+        return None;
+    };
+    let path = refusal.text_between("[path: ", "]").unwrap_or("a path");
+    Some(not_a_file(path, what, place))
 }

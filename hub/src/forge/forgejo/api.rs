@@ -37,7 +37,9 @@ pub(super) enum AtPath {
         /// The hash of the blob.
         sha: String,
     },
-    /// A folder, a link or a submodule.
+    /// A symbolic link.
+    Link,
+    /// A folder or a submodule.
     Other,
 }
 
@@ -46,7 +48,7 @@ impl AtPath {
     pub(super) fn sha(&self) -> Option<&str> {
         match self {
             Self::File { sha, .. } => Some(sha),
-            Self::Absent | Self::Other => None,
+            Self::Absent | Self::Link | Self::Other => None,
         }
     }
 }
@@ -192,6 +194,7 @@ impl Api<'_> {
                 contents: text(&entry, "content").and_then(|content| STANDARD.decode(content).ok()),
                 sha: text(&entry, "sha").unwrap_or_default(),
             },
+            Some(entry) if text(&entry, "type").as_deref() == Some("symlink") => AtPath::Link,
             Some(_) => AtPath::Other,
         })
     }

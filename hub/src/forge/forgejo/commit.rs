@@ -6,6 +6,7 @@ use tracing::warn;
 
 use super::super::ForgeError;
 use super::super::http::Reply;
+use super::super::ours::{LINK, not_a_file};
 use super::super::resolve::{Resolved, WholeFile};
 use super::api::{Api, AtPath, FileOperation};
 use super::{Forgejo, NO, UNKNOWN, YES, wire};
@@ -74,6 +75,9 @@ impl Forgejo {
             let now = api.at_path(&file.path, base).await?;
             if file.version.is_some() && file.version.as_deref() != now.sha() {
                 return Ok(Committed::Stale);
+            }
+            if now == AtPath::Link && file.contents.is_some() {
+                return Err(not_a_file(&file.path, LINK, self.http.place()));
             }
             files.extend(exact_operation(file, &now));
         }

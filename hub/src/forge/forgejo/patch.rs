@@ -63,7 +63,9 @@ impl Forgejo {
                     );
                 }
                 AtPath::File { contents: None, .. } => return Err(no_file(path, "is too large")),
-                AtPath::Other => return Err(no_file(path, "is a folder, a link or a submodule")),
+                AtPath::Link | AtPath::Other => {
+                    return Err(no_file(path, "is a folder, a link or a submodule"));
+                }
                 AtPath::Absent => {}
             }
         }

@@ -2,7 +2,9 @@
 
 use super::super::git::blob_id;
 use super::super::http::failed;
-use super::super::ours::{has_marker, has_trailers, is_our_name, refuse_base_branch};
+use super::super::ours::{
+    LINK, has_marker, has_trailers, is_our_name, not_a_file, refuse_base_branch,
+};
 use super::super::{ForgeError, Job};
 use super::lookup::{Branch, Commit, Entry, PULLS_LOOKED_AT, Pull, Repository};
 use crate::change::{FileAction, FileChange};
@@ -13,6 +15,7 @@ use nabu_common::ids::ResponseKey;
 const REGULAR: u32 = 0o100_644;
 /// The bits of a mode that tell a file, a link and a submodule apart.
 const KIND_BITS: u32 = 0o170_000;
+const SYMBOLIC_LINK: u32 = 0o120_000;
 const SUBMODULE: u32 = 0o160_000;
 
 /// More is not put into one mutation; it goes over the Git Data API.
@@ -223,7 +226,9 @@ fn is_as_wanted(action: &FileAction, entry: Option<&Entry>) -> bool {
     match (action, entry) {
         (FileAction::Delete, entry) => entry.is_none(),
         (FileAction::Write { contents }, Some(entry)) => {
-            entry.kind == "blob" && entry.oid == blob_id(contents, entry.oid.len())
+            entry.kind == "blob"
+                && entry.mode & KIND_BITS != SYMBOLIC_LINK
+                && entry.oid == blob_id(contents, entry.oid.len())
         }
         // It is made whole before: see [`super::patch`].
         (FileAction::Write { .. } | FileAction::Patch { .. }, _) => false,
@@ -242,14 +247,11 @@ fn changes(
         if is_as_wanted(&file.action, entry.as_ref()) {
             continue;
         }
-        if let Some(entry) = &entry
-            && (entry.kind != "blob" || entry.mode & KIND_BITS == SUBMODULE)
+        if let Some(what) = entry
+            .as_ref()
+            .and_then(|entry| no_file(entry, &file.action))
         {
-            let detail = format!(
-                "{} of {} is a folder or a submodule, no file; create a new EventResponse that names a file",
-                file.path, repository.name_with_owner
-            );
-            return Err(failed(ErrorType::Permanent, "NotAFile", detail));
+            return Err(not_a_file(&file.path, what, &repository.name_with_owner));
         }
         match &file.action {
             FileAction::Patch { .. } => {}
@@ -262,4 +264,14 @@ fn changes(
         }
     }
     Ok(changes)
+}
+
+/// What is there instead of a file. A link may go, but not be written to.
+fn no_file(entry: &Entry, action: &FileAction) -> Option<&'static str> {
+    match entry.mode & KIND_BITS {
+        SUBMODULE => Some("a submodule"),
+        SYMBOLIC_LINK if *action != FileAction::Delete => Some(LINK),
+        _ if entry.kind != "blob" => Some("a folder"),
+        _ => None,
+    }
 }

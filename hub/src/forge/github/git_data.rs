@@ -1,4 +1,4 @@
-//! A commit over the Git Data API, for what `createCommitOnBranch` cannot do: executable files and links keep their mode.
+//! A commit over the Git Data API, for what `createCommitOnBranch` cannot do: executable files keep their mode.
 //!
 //! Tree and commit hang in the air until a branch gets them; what an interrupted attempt leaves is collected by git.
 

@@ -184,9 +184,9 @@ impl Account {
     }
 
     fn judge(&self, job: &Job<'_>, plan: &Plan<'_>, mut answer: Answer) -> Written {
-        let pull = answer
-            .take("pull")
-            .and_then(|mut value| serde_json::from_value(value["pullRequest"].take()).ok());
+        let pull = answer.take("pull").and_then(|mut value| {
+            serde_json::from_value(value.get_mut("pullRequest")?.take()).ok()
+        });
         let made_commit = answer
             .take("commit")
             .and_then(|value| Some(value.pointer("/commit/oid")?.as_str()?.to_owned()));

@@ -177,7 +177,7 @@ impl Gitlab {
     ) -> Result<Committed, ForgeError> {
         let now = self.look(api, &tip.id).await?;
         let actions =
-            plan::exact(&api.job.intent.files, &now).map_err(|no_file| self.no_file(no_file))?;
+            plan::exact(&api.job.intent.files, &now).map_err(|no_file| self.no_file(&no_file))?;
         if actions.is_empty() {
             return Ok(Committed::Unchanged);
         }

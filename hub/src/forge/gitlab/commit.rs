@@ -57,7 +57,7 @@ impl Gitlab {
                 break;
             }
             let now = self.look(api, base).await?;
-            let exact = plan::exact(files, &now).map_err(|no_file| self.no_file(no_file))?;
+            let exact = plan::exact(files, &now).map_err(|no_file| self.no_file(&no_file))?;
             if exact == actions {
                 return Err(self.refused(api, base, &reply).await?);
             }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::super::git::blob_id;
+use super::super::ours::LINK;
 use crate::change::{FileAction, FileChange};
 
 /// What is done to a file.
@@ -95,7 +96,7 @@ pub(super) fn exact<'a>(files: &'a [FileChange], now: &Tree) -> Result<Vec<Actio
         }
         actions.push(match (&file.action, at_path) {
             (FileAction::Write { .. }, Some(AtPath::Link)) => {
-                return Err(no_file(file, "a symbolic link"));
+                return Err(no_file(file, LINK));
             }
             (_, Some(AtPath::Other(what))) => return Err(no_file(file, what)),
             (FileAction::Write { contents }, None) => action(Verb::Create, file, contents),

@@ -2,6 +2,7 @@
 
 use super::super::ForgeError;
 use super::super::http::{Reply, failed};
+use super::super::ours::not_a_file;
 use super::Gitlab;
 use super::api::Api;
 use super::plan::NoFile;
@@ -111,12 +112,8 @@ impl Gitlab {
         failed(ErrorType::Permanent, "RepositoryEmpty", detail)
     }
 
-    pub(super) fn no_file(&self, NoFile { path, what }: NoFile) -> ForgeError {
-        let detail = format!(
-            "{path} is {what} in {}; let the response name a file",
-            self.http.place()
-        );
-        failed(ErrorType::Permanent, "Rejected", detail)
+    pub(super) fn no_file(&self, NoFile { path, what }: &NoFile) -> ForgeError {
+        not_a_file(path, what, self.http.place())
     }
 
     pub(super) fn branch_taken(&self, api: &Api<'_>, why: &str) -> ForgeError {

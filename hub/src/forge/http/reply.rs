@@ -106,6 +106,12 @@ impl Reply {
         rest[..end].parse().ok()
     }
 
+    /// The text between these words, up to the last of the latter.
+    pub(in super::super) fn text_between(&self, start: &str, end: &str) -> Option<&str> {
+        let (_, rest) = self.message.split_once(start)?;
+        rest.rsplit_once(end).map(|(text, _)| text)
+    }
+
     /// What the forge said, as the end of a sentence: empty, or ` ("…")`.
     pub(in super::super) fn said(&self) -> String {
         said(&self.message)

@@ -17,6 +17,7 @@ pub(in crate::nabuctl) fn clusters(clusters: &[Cluster]) -> Listing {
         vec![
             cluster.cluster_id.as_str().into(),
             cluster.name.as_str().into(),
+            cluster.state.as_str().into(),
             connected,
             time(cluster.last_seen_at).into(),
             cluster.unfinished.to_string().into(),
@@ -25,12 +26,15 @@ pub(in crate::nabuctl) fn clusters(clusters: &[Cluster]) -> Listing {
             cluster.responder_names.join(",").into(),
             cluster.kube_system_uid.as_str().into(),
             cluster.session_epoch.to_string().into(),
+            time(cluster.certificate_not_after).into(),
+            cluster.refused_kube_system_uid.as_str().into(),
         ]
     };
     Listing {
         headings: vec![
             "CLUSTER",
             "NAME",
+            "STATE",
             "CONNECTED",
             "LAST SEEN",
             "UNFINISHED",
@@ -39,8 +43,10 @@ pub(in crate::nabuctl) fn clusters(clusters: &[Cluster]) -> Listing {
             "RESPONDERS",
             "KUBE-SYSTEM UID",
             "EPOCH",
+            "CERTIFICATE UNTIL",
+            "REFUSED UID",
         ],
-        narrow: 7,
+        narrow: 8,
         rows: clusters.iter().map(row).collect(),
         names: clusters
             .iter()

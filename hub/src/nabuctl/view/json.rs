@@ -26,6 +26,10 @@ pub(in crate::nabuctl) fn cluster_json(cluster: &Cluster) -> Value {
         "unfinished": cluster.unfinished,
         "oldestUnfinishedAt": json_time(cluster.oldest_unfinished_at),
         "sessionEpoch": cluster.session_epoch,
+        "state": cluster.state,
+        "refusedKubeSystemUid": cluster.refused_kube_system_uid,
+        "refusedAt": json_time(cluster.refused_at),
+        "certificateNotAfter": json_time(cluster.certificate_not_after),
     })
 }
 

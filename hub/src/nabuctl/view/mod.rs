@@ -1,6 +1,7 @@
 //! What people see of answers.
 
 mod clusters;
+mod identities;
 pub(super) mod json;
 mod operations;
 mod responses;
@@ -8,9 +9,11 @@ mod story;
 pub(super) mod text;
 
 pub(super) use clusters::clusters;
+pub(super) use identities::{rotation, tokens};
 pub(super) use operations::{audit, config, forges, version};
 pub(super) use responses::{list, response};
 pub(super) use story::{story, trial};
+pub(super) use text::time;
 
 use super::table::Tone;
 

@@ -5,6 +5,7 @@
 
 mod admin;
 mod filter;
+mod identity;
 mod read;
 mod rows;
 mod write;
@@ -76,8 +77,8 @@ pub enum OpenError {
 pub struct SqliteStore {
     writer: Writer,
     readers: SqlitePool,
-    /// Held for as long as the store is open.
-    _lock: File,
+    /// Held for as long as the store is open; `None` if a hub has it.
+    _lock: Option<File>,
 }
 
 impl SqliteStore {
@@ -87,6 +88,23 @@ impl SqliteStore {
     /// If it cannot be used; the text names the file and the remedy.
     pub async fn open(path: &Path) -> Result<Arc<Self>, OpenError> {
         let lock = lock_file(path)?;
+        Self::open_as(path, Some(lock)).await
+    }
+
+    /// The same for a command that does one thing beside a hub that may run: without the lock if a hub has it. That hub's
+    /// version decides the form of the database.
+    ///
+    /// # Errors
+    /// See [`SqliteStore::open`].
+    pub async fn open_beside(path: &Path) -> Result<Arc<Self>, OpenError> {
+        match lock_file(path) {
+            Ok(lock) => Self::open_as(path, Some(lock)).await,
+            Err(OpenError::InUse(_)) => Self::open_as(path, None).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn open_as(path: &Path, lock: Option<File>) -> Result<Arc<Self>, OpenError> {
         let database = |source| OpenError::Database {
             path: path.to_owned(),
             source,
@@ -99,13 +117,15 @@ impl SqliteStore {
             .busy_timeout(BUSY_TIMEOUT)
             .disable_statement_logging();
         let mut connection = options.connect().await.map_err(database)?;
-        MIGRATIONS
-            .run(&mut connection)
-            .await
-            .map_err(|source| OpenError::Migration {
-                path: path.to_owned(),
-                source,
-            })?;
+        if lock.is_some() {
+            MIGRATIONS
+                .run(&mut connection)
+                .await
+                .map_err(|source| OpenError::Migration {
+                    path: path.to_owned(),
+                    source,
+                })?;
+        }
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .connect_lazy_with(options.read_only(true));
@@ -335,7 +355,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::store::conformance;
+    use crate::store::{conformance, identity_conformance};
 
     async fn fresh() -> (tempfile::TempDir, Arc<SqliteStore>) {
         let folder = tempfile::tempdir().unwrap();
@@ -349,6 +369,12 @@ mod tests {
     async fn it_does_what_a_store_must_do() {
         let (_folder, store) = fresh().await;
         conformance::run(store).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn it_does_what_enrolment_asks_of_a_store() {
+        let (_folder, store) = fresh().await;
+        identity_conformance::run(store.as_ref(), store.as_ref()).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -136,7 +136,7 @@ pub(super) async fn clusters(pool: &SqlitePool) -> Result<Vec<ClusterRecord>, St
     let rows = sqlx::query(
         "SELECT c.*, count(r.id) AS unfinished, min(r.observed_at) AS oldest_unfinished_at FROM clusters c
         LEFT JOIN responses r ON r.cluster = c.cluster AND r.phase IN ('Pending', 'Running')
-        GROUP BY c.cluster ORDER BY c.cluster",
+        WHERE c.removed_at IS NULL GROUP BY c.cluster ORDER BY c.cluster",
     )
     .fetch_all(pool)
     .await

@@ -83,6 +83,7 @@ pub(super) fn commit(
             return Ok(Some(Item::leaf(url)));
         }
         "repository" => return Ok(Some(Item::Object(Node::Repository(id)))),
+        "statusCheckRollup" => return Ok(Some(Item::null())),
         _ => {}
     }
     let commit = git.commit(oid)?;

@@ -31,6 +31,7 @@ pub(super) fn field(
         | "markPullRequestReadyForReview"
         | "mergePullRequest"
         | "enablePullRequestAutoMerge" => change_pull(context, name, &input),
+        "addPullRequestReview" => add_review(context, &input),
         "addComment"
         | "addLabelsToLabelable"
         | "createLabel"
@@ -202,6 +203,9 @@ fn change_pull(context: &Context, name: &str, input: &Arguments) -> ApiResult<It
                 update.body = text("body");
                 update.base = text("baseRefName");
                 update.open = input.text("state").map(|state| state == "OPEN");
+                if let Some(wanted) = input.texts("labelIds") {
+                    update.labels = Some(labels(context, state, id, &wanted)?);
+                }
             }
         }
         pulls::update(state, caller, id, number, &update).map(|()| (id, number))
@@ -248,14 +252,12 @@ fn change_people(context: &Context, name: &str, input: &Arguments) -> ApiResult<
         }
         "addComment" => {
             let body = input.required("body")?;
-            let (id, number, comment) = context.server.change(|state| {
+            let (id, number) = context.server.change(|state| {
                 let (id, number) = pull_request(context, state, input.required("subjectId")?)?;
-                let comment = people::add_comment(state, caller, id, number, body)?;
-                Ok((id, number, comment))
+                people::add_comment(state, caller, id, number, body)?;
+                Ok((id, number))
             })?;
-            let login = caller.login().unwrap_or_default();
-            let node =
-                pull_fields::comment_item(id, number, comment, login, body, jiff::Timestamp::now());
+            let node = pull_fields::last_comment(context, id, number)?;
             let edge = Node::Record(
                 "IssueCommentEdge",
                 vec![("cursor", Item::leaf("")), ("node", node)],
@@ -270,13 +272,8 @@ fn change_people(context: &Context, name: &str, input: &Arguments) -> ApiResult<
         "addLabelsToLabelable" => {
             let (id, number) = context.server.change(|state| {
                 let (id, number) = pull_request(context, state, input.required("labelableId")?)?;
-                let mut labels = Vec::new();
-                for label in input.texts("labelIds").unwrap_or_default() {
-                    match query::node(state, caller, &label)? {
-                        Node::Label(of, label) if of == id => labels.push(label),
-                        _ => return Err(ApiError::no_node(&label)),
-                    }
-                }
+                let wanted = input.texts("labelIds").unwrap_or_default();
+                let labels = labels(context, state, id, &wanted)?;
                 people::add_labels(state, caller, id, number, &labels).map(|()| (id, number))
             })?;
             let node = ("labelable", Item::Object(Node::Pull(id, number)));
@@ -301,6 +298,16 @@ fn change_people(context: &Context, name: &str, input: &Arguments) -> ApiResult<
         }
         _ => request_reviews(context, name, input),
     }
+}
+
+fn add_review(context: &Context, input: &Arguments) -> ApiResult<Item> {
+    let state = context.state();
+    let (id, number) = pull_request(context, &state, input.required("pullRequestId")?)?;
+    let event = input.text("event").unwrap_or_default();
+    let pull = pulls::look(&state, id, number)?;
+    people::may_review(&context.caller, pull, event)?;
+    let node = ("pullRequest", Item::Object(Node::Pull(id, number)));
+    Ok(payload("AddPullRequestReviewPayload", input, vec![node]))
 }
 
 fn request_reviews(context: &Context, name: &str, input: &Arguments) -> ApiResult<Item> {
@@ -335,6 +342,14 @@ fn request_reviews(context: &Context, name: &str, input: &Arguments) -> ApiResul
     };
     let node = ("pullRequest", Item::Object(Node::Pull(id, number)));
     Ok(payload(type_name, input, vec![node]))
+}
+
+fn labels(context: &Context, state: &State, of: u64, ids: &[String]) -> ApiResult<Vec<u64>> {
+    let label = |id: &String| match query::node(state, &context.caller, id)? {
+        Node::Label(repository, label) if repository == of => Ok(label),
+        _ => Err(ApiError::no_node(id)),
+    };
+    ids.iter().map(label).collect()
 }
 
 fn logins(context: &Context, state: &State, ids: &[String]) -> ApiResult<Vec<String>> {

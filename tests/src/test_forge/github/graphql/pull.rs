@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::node::{Arguments, Item, Node, connection};
 use super::repository::{is_foreign, is_merged};
 use crate::test_forge::github::error::{ApiError, ApiResult};
-use crate::test_forge::github::model::{PullRequest, PullState, Repository, node_id};
+use crate::test_forge::github::model::{Comment, PullRequest, PullState, Repository, node_id};
 use crate::test_forge::github::server::Context;
 
 /// A field of `PullRequest`.
@@ -22,6 +22,9 @@ pub(super) fn field(
     let repository = state.repositories.get(&id).ok_or_else(gone)?;
     let pull = repository.pulls.get(&number).ok_or_else(gone)?;
     if let Some(item) = plain_field(context, repository, pull, name) {
+        return Ok(Some(item));
+    }
+    if let Some(item) = unused_field(name, arguments) {
         return Ok(Some(item));
     }
     let account = |login: &String| Item::Object(Node::Account(login.clone()));
@@ -60,16 +63,9 @@ pub(super) fn field(
         ),
         "reviewRequests" => review_requests(repository, pull, arguments),
         "comments" => {
-            let nodes = pull.comments.iter().map(|comment| {
-                comment_item(
-                    id,
-                    number,
-                    comment.id,
-                    &comment.author,
-                    &comment.body,
-                    comment.created_at,
-                )
-            });
+            let url = url(context, repository, pull);
+            let nodes =
+                (pull.comments.iter()).map(|comment| comment_item(&url, id, number, comment));
             connection("IssueCommentConnection", nodes.collect(), arguments)
         }
         "commits" => {
@@ -92,6 +88,7 @@ pub(super) fn field(
                 && repository.git.merge_tree(&base, &pull.head_oid)?.is_some();
             Item::leaf(if merges { "MERGEABLE" } else { "CONFLICTING" })
         }
+        "additions" | "deletions" | "changedFiles" => size(repository, pull, name)?,
         "autoMergeRequest" => Item::optional(pull.auto_merge.as_ref().map(|login| {
             let by = Item::Object(Node::Account(login.clone()));
             Node::Record(
@@ -104,6 +101,32 @@ pub(super) fn field(
         })),
         _ => return Ok(None),
     }))
+}
+
+/// How much a pull request changes.
+fn size(repository: &Repository, pull: &PullRequest, name: &str) -> ApiResult<Item> {
+    let git = &repository.git;
+    let base = git.merge_base(&pull.base_oid, &pull.head_oid)?;
+    let base = base.as_deref().unwrap_or(&pull.base_oid);
+    let (files, added, removed) = git.diff_stat(base, &pull.head_oid)?;
+    Ok(Item::leaf(match name {
+        "additions" => added,
+        "deletions" => removed,
+        _ => files,
+    }))
+}
+
+/// What no pull request of this forge has.
+fn unused_field(name: &str, arguments: &Arguments) -> Option<Item> {
+    let empty = |type_name| connection(type_name, Vec::new(), arguments);
+    Some(match name {
+        "reviews" | "latestReviews" => empty("PullRequestReviewConnection"),
+        "projectItems" => empty("ProjectV2ItemConnection"),
+        "projectCards" => empty("ProjectCardConnection"),
+        "reactionGroups" => Item::List(Vec::new()),
+        "milestone" | "reviewDecision" => Item::null(),
+        _ => return None,
+    })
 }
 
 fn plain_field(
@@ -128,7 +151,9 @@ fn plain_field(
         "merged" => Item::leaf(is_merged(pull)),
         "closed" => Item::leaf(pull.state != PullState::Open),
         "isDraft" => Item::leaf(pull.draft),
-        "locked" => Item::leaf(false),
+        "mergeStateStatus" if pull.state == PullState::Open => Item::leaf("CLEAN"),
+        "mergeStateStatus" => Item::leaf("UNKNOWN"),
+        "locked" | "isInMergeQueue" | "isMergeQueueEnabled" => Item::leaf(false),
         "createdAt" => time(Some(pull.created_at)),
         "updatedAt" => time(Some(pull.updated_at)),
         "closedAt" => time(pull.closed_at),
@@ -180,25 +205,40 @@ fn review_requests(repository: &Repository, pull: &PullRequest, arguments: &Argu
     connection("ReviewRequestConnection", nodes, arguments)
 }
 
+/// The comment that was written last.
+pub(super) fn last_comment(context: &Context, id: u64, number: u64) -> ApiResult<Item> {
+    let state = context.server.now();
+    let gone = || ApiError::not_found("Not Found");
+    let repository = state.repositories.get(&id).ok_or_else(gone)?;
+    let pull = repository.pulls.get(&number).ok_or_else(gone)?;
+    let comment = pull.comments.last().ok_or_else(gone)?;
+    Ok(comment_item(
+        &url(context, repository, pull),
+        id,
+        number,
+        comment,
+    ))
+}
+
 /// A comment.
-pub(super) fn comment_item(
-    id: u64,
-    number: u64,
-    comment: u64,
-    author: &str,
-    body: &str,
-    created_at: Timestamp,
-) -> Item {
-    let parts = [id.to_string(), number.to_string(), comment.to_string()];
+pub(super) fn comment_item(pull_url: &str, id: u64, number: u64, comment: &Comment) -> Item {
+    let parts = [id.to_string(), number.to_string(), comment.id.to_string()];
     let node = node_id("IC", &[&parts[0], &parts[1], &parts[2]]);
     Item::Object(Node::Record(
         "IssueComment",
         vec![
             ("id", Item::leaf(node)),
-            ("databaseId", Item::leaf(comment)),
-            ("body", Item::leaf(body)),
-            ("createdAt", Item::leaf(created_at.to_string())),
-            ("author", Item::Object(Node::Account(author.to_owned()))),
+            ("databaseId", Item::leaf(comment.id)),
+            (
+                "url",
+                Item::leaf(format!("{pull_url}#issuecomment-{}", comment.id)),
+            ),
+            ("body", Item::leaf(comment.body.clone())),
+            ("createdAt", Item::leaf(comment.created_at.to_string())),
+            (
+                "author",
+                Item::Object(Node::Account(comment.author.clone())),
+            ),
         ],
     ))
 }

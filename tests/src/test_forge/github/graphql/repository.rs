@@ -84,8 +84,10 @@ fn plain_field(context: &Context, repository: &Repository, name: &str) -> Option
         "isFork" => Item::leaf(repository.parent.is_some()),
         "isPrivate" => Item::leaf(!repository.public),
         "autoMergeAllowed" => Item::leaf(repository.auto_merge_allowed),
-        "mergeCommitAllowed" | "squashMergeAllowed" | "rebaseMergeAllowed" => Item::leaf(true),
+        "mergeCommitAllowed" | "squashMergeAllowed" | "rebaseMergeAllowed" | "hasIssuesEnabled"
+        | "hasWikiEnabled" => Item::leaf(true),
         "deleteBranchOnMerge" => Item::leaf(false),
+        "description" => Item::null(),
         "viewerPermission" => match permission(&context.caller, repository) {
             Some(Permission::Read) => Item::leaf("READ"),
             Some(Permission::Write) => Item::leaf("WRITE"),

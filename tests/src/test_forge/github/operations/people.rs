@@ -6,7 +6,7 @@ use super::pulls::get;
 use super::{actor, writable};
 use crate::test_forge::github::auth::Caller;
 use crate::test_forge::github::error::{ApiError, ApiResult};
-use crate::test_forge::github::model::{Comment, Label, Permission, State};
+use crate::test_forge::github::model::{Comment, Label, Permission, PullRequest, State};
 
 /// Makes a label and gives its number.
 pub(crate) fn create_label(
@@ -47,6 +47,16 @@ pub(crate) fn add_labels(
         }
     }
     pull.updated_at = Timestamp::now();
+    Ok(())
+}
+
+/// Whether somebody may say this of a pull request.
+pub(crate) fn may_review(caller: &Caller, pull: &PullRequest, event: &str) -> ApiResult<()> {
+    if caller.login() == Some(pull.author.as_str()) && event == "APPROVE" {
+        return Err(ApiError::unprocessable(
+            "Can not approve your own pull request",
+        ));
+    }
     Ok(())
 }
 

@@ -172,6 +172,8 @@ pub(crate) struct Update {
     pub open: Option<bool>,
     /// Whether it is a draft.
     pub draft: Option<bool>,
+    /// Numbers of all labels that it has from now on.
+    pub labels: Option<Vec<u64>>,
 }
 
 /// Changes a pull request.
@@ -206,6 +208,9 @@ pub(crate) fn update(
     }
     if let Some(draft) = update.draft {
         pull.draft = draft;
+    }
+    if let Some(labels) = &update.labels {
+        pull.labels.clone_from(labels);
     }
     pull.updated_at = Timestamp::now();
     Ok(())
@@ -347,6 +352,14 @@ pub(crate) fn enable_auto_merge(
     }
     pull.auto_merge = Some(login);
     Ok(())
+}
+
+/// A pull request as it is.
+pub(crate) fn look(state: &State, id: u64, number: u64) -> ApiResult<&PullRequest> {
+    let repository = state.repositories.get(&id);
+    repository
+        .and_then(|repository| repository.pulls.get(&number))
+        .ok_or_else(|| ApiError::not_found("Not Found"))
 }
 
 /// A pull request, to change it.

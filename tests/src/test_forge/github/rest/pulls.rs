@@ -28,6 +28,7 @@ pub(super) fn route(call: &Call<'_>, path: &[&str]) -> Answer {
                 base: text("base"),
                 open: request.text("state").map(|state| state == "open"),
                 draft: None,
+                labels: None,
             };
             call.change(|state, caller, id| pulls::update(state, caller, id, number, &update))?;
             ok(now(call, number)?)
@@ -141,11 +142,7 @@ fn review(call: &Call<'_>, number: u64) -> Answer {
     let pull = find(call, call.state, number)?;
     let login = call.context.caller.login().unwrap_or_default();
     let event = call.request.text("event").unwrap_or("PENDING");
-    if login == pull.author && event == "APPROVE" {
-        return Err(ApiError::unprocessable(
-            "Can not approve your own pull request",
-        ));
-    }
+    people::may_review(&call.context.caller, pull, event)?;
     let url = call.url(&format!("/pulls/{number}"));
     ok(json!({
         "id": 1,

@@ -1,0 +1,396 @@
+//! Keeps the agent certified: enrols when it has no certificate, renews in time, and goes back to the old certificate if
+//! the new one does not work.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use nabu_common::tls::{CaPin, ClientTls, Connector};
+use nabu_proto::agent_v1::{CertificateIssued, IssuedCertificate, TrustBundle, Welcome};
+use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
+use rustls::pki_types::CertificateDer;
+use secrecy::{ExposeSecret as _, SecretString};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Mutex;
+use tonic::transport::Endpoint;
+use tracing::{error, info, warn};
+
+use super::enrol::{EnrolError, enrol};
+use super::kept::{Bytes, Certified, Kept, renewal_wait, retry_wait};
+use super::place::{Place, PlaceError};
+use crate::metrics::Metrics;
+
+/// So many sessions may fail with a new certificate before the old one is tried again.
+const CANDIDATE_TRIES: u32 = 3;
+/// A token that was refused is tried again after this time: a cluster may be restored.
+const REFUSED_TOKEN_PAUSE: Duration = Duration::from_mins(10);
+/// How soon to renew when the hub has a new authority, at most.
+const NEW_AUTHORITY_SPREAD: Duration = Duration::from_secs(5);
+
+/// Where a join token comes from.
+#[derive(Clone)]
+pub enum Token {
+    /// There is none.
+    None,
+    /// Given with the flags.
+    Given(SecretString),
+    /// In a file, which may change.
+    File(PathBuf),
+}
+
+impl Token {
+    fn read(&self) -> Result<Option<SecretString>, String> {
+        match self {
+            Self::None => Ok(None),
+            Self::Given(token) => Ok(Some(token.expose_secret().trim().into())),
+            Self::File(path) => match std::fs::read_to_string(path) {
+                Ok(text) if text.trim().is_empty() => Ok(None),
+                Ok(text) => Ok(Some(text.trim().into())),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(format!(
+                    "cannot read --join-token-file {}: {error}",
+                    path.display()
+                )),
+            },
+        }
+    }
+}
+
+/// What a keeper is told.
+pub struct Keeper {
+    /// The cluster id.
+    pub cluster_id: String,
+    /// The address of the hub.
+    pub endpoint: Endpoint,
+    /// The name in the hub's certificate, if it is not the host.
+    pub server_name: Option<String>,
+    /// What the hub's authority must be at the enrolment.
+    pub pins: Vec<CaPin>,
+    /// The join token.
+    pub token: Token,
+    /// Where the identity is kept.
+    pub place: Place,
+    /// What operators see.
+    pub metrics: Arc<Metrics>,
+    /// What is known now.
+    pub state: Mutex<State>,
+}
+
+/// What a keeper knows now.
+#[derive(Default)]
+pub struct State {
+    kept: Kept,
+    loaded: bool,
+    /// What is known could not be kept: it is newer than what is.
+    unsaved: bool,
+    candidate_failures: u32,
+    /// Why the last session was turned away for its certificate, if it was.
+    turned_away: Option<String>,
+    /// A token that the hub refused, and when.
+    refused_token: Option<(String, Instant)>,
+    /// How far our clock is ahead of the hub's.
+    skew: SignedDuration,
+    /// The key of a renewal that is asked for.
+    renewing: Option<KeyPair>,
+}
+
+impl State {
+    fn hub_now(&self) -> Timestamp {
+        Timestamp::now() - self.skew
+    }
+}
+
+impl Keeper {
+    /// Opens TLS connections with the certificate that is to be used now; enrols if there is none.
+    ///
+    /// # Errors
+    /// If there is no certificate, and none to be had; the text says what to do.
+    pub async fn connector(&self) -> Result<Connector, String> {
+        let mut state = self.state.lock().await;
+        if !state.loaded {
+            self.load(&mut state).await?;
+        }
+        if self.needs_token(&state) {
+            if let Err(reason) = self.enrol(&mut state).await {
+                self.metrics.join_token_needed.set(1);
+                // A certificate that we think is of no use may be good for the hub, whose clock counts.
+                if state.kept.newest().is_none() {
+                    return Err(reason);
+                }
+                warn!(
+                    reason,
+                    "the agent's certificate is of no use and there is no other one"
+                );
+            } else {
+                self.metrics.join_token_needed.set(0);
+            }
+        }
+        let credentials = state
+            .kept
+            .credentials()
+            .ok_or_else(|| self.wanted("it has no certificate"))?;
+        let tls = ClientTls::hold(credentials)
+            .map_err(|error| format!("the agent's own certificate cannot be used: {error}"))?;
+        Ok(tls.connector(self.server_name.clone()))
+    }
+
+    async fn load(&self, state: &mut State) -> Result<(), String> {
+        let kept = self.place.load().await.map_err(|error| error.to_string())?;
+        state.loaded = true;
+        state.kept = kept;
+        self.show(state);
+        Ok(())
+    }
+
+    fn needs_token(&self, state: &State) -> bool {
+        match state.kept.newest() {
+            None => true,
+            Some(used) => used.not_after <= state.hub_now() || state.turned_away.is_some(),
+        }
+    }
+
+    fn wanted(&self, why: &str) -> String {
+        format!(
+            "the agent needs a join token because {why}: run `nabuctl cluster add {}` and give it the token that is printed \
+            (--join-token-file)",
+            self.cluster_id
+        )
+    }
+
+    async fn enrol(&self, state: &mut State) -> Result<(), String> {
+        let why = match (state.kept.newest(), &state.turned_away) {
+            (None, _) => "it has no certificate".to_owned(),
+            (Some(_), Some(reason)) => format!("the hub does not take its certificate ({reason})"),
+            (Some(used), None) => format!("its certificate ran out at {}", used.not_after),
+        };
+        let Some(token) = self.token.read()? else {
+            return Err(self.wanted(&why));
+        };
+        let digest = hex::encode(Sha256::digest(token.expose_secret()));
+        if state.kept.used_token.as_ref() == Some(&digest) && state.kept.newest().is_some() {
+            return Err(self.wanted(&format!("{why}, and the join token that it has is used")));
+        }
+        if let Some((refused, at)) = &state.refused_token
+            && *refused == digest
+            && at.elapsed() < REFUSED_TOKEN_PAUSE
+        {
+            return Err(self.wanted("the hub refused the one that it has"));
+        }
+        let tls = ClientTls::pinned(&self.pins).map_err(|error| error.to_string())?;
+        // Kept before the token leaves: after a crash only this key gets a certificate for it.
+        let key = match &state.kept.enrolling_key {
+            Some(key) => KeyPair::try_from(key.0.as_slice()).map_err(|error| error.to_string())?,
+            None => {
+                let key = KeyPair::generate().map_err(|error| error.to_string())?;
+                state.kept.enrolling_key = Some(Bytes(key.serialize_der()));
+                self.save(state).await.map_err(|error| error.to_string())?;
+                key
+            }
+        };
+        let request = enrol(
+            &self.endpoint,
+            &tls,
+            self.server_name.clone(),
+            (&self.cluster_id, &token),
+            request(&key)?,
+        );
+        let answer = match request.await {
+            Ok(answer) => answer,
+            Err(EnrolError::Refused(reason)) => {
+                state.refused_token = Some((digest, Instant::now()));
+                return Err(self.wanted(&format!("the hub refused the one that it has ({reason})")));
+            }
+            Err(failed @ EnrolError::Failed(_)) => return Err(failed.to_string()),
+        };
+        let certified = certified(&key, answer.certificate)?;
+        info!(until = %certified.not_after, "the agent has enrolled");
+        state.kept = Kept {
+            enrolling_key: None,
+            used_token: Some(digest),
+            current: Some(certified),
+            candidate: None,
+            authorities: authorities(answer.trust_bundle.unwrap_or_default()),
+        };
+        (state.turned_away, state.candidate_failures) = (None, 0);
+        self.show(state);
+        // Without it on disk the agent works on, until it restarts.
+        if let Err(error) = self.save(state).await {
+            error!(%error, "the new certificate cannot be kept; after a restart the agent needs another join token");
+            state.unsaved = true;
+        }
+        Ok(())
+    }
+
+    async fn save(&self, state: &State) -> Result<(), PlaceError> {
+        self.place.save(&state.kept).await
+    }
+
+    fn show(&self, state: &State) {
+        let until = state.kept.newest().map(|used| used.not_after.as_second());
+        self.metrics.certificate_not_after.set(until.unwrap_or(0));
+    }
+
+    /// A session is open. Gives how long to wait before renewing, if the hub renews.
+    pub async fn opened(&self, welcome: &Welcome, renews: bool) -> Option<Duration> {
+        let mut state = self.state.lock().await;
+        state.turned_away = None;
+        state.candidate_failures = 0;
+        state.renewing = None;
+        self.metrics.join_token_needed.set(0);
+        if let Some(sent) = welcome
+            .sent_at
+            .and_then(|at| Timestamp::new(at.seconds, at.nanos).ok())
+        {
+            state.skew = Timestamp::now().duration_since(sent);
+        }
+        if state.kept.confirm() {
+            info!("the new certificate works; the old one is forgotten");
+            if let Err(error) = self.save(&state).await {
+                warn!(%error, "cannot note that the new certificate works");
+            }
+        }
+        let used = state.kept.newest().filter(|_| renews)?;
+        Some(renewal_wait(used, state.hub_now(), rand::random()))
+    }
+
+    /// A session could not be opened. `refused` is why, if the hub turned the certificate away.
+    pub async fn failed(&self, refused: Option<String>) {
+        let mut state = self.state.lock().await;
+        // Another replica may have renewed or enrolled meanwhile.
+        match self.place.load().await {
+            Ok(kept) if kept != state.kept && !state.unsaved => {
+                state.kept = kept;
+                (state.candidate_failures, state.turned_away) = (0, None);
+                self.show(&state);
+                return;
+            }
+            Ok(_) => {}
+            Err(error) => warn!(%error, "cannot look whether there is another certificate"),
+        }
+        if state.kept.candidate.is_some() {
+            state.candidate_failures += 1;
+            let useless = refused.is_some() || state.candidate_failures >= CANDIDATE_TRIES;
+            if useless && state.kept.give_up_candidate() {
+                warn!("the new certificate does not work; the old one is used again");
+                state.candidate_failures = 0;
+                if let Err(error) = self.save(&state).await {
+                    warn!(%error, "cannot note that the new certificate does not work");
+                }
+            }
+            return;
+        }
+        if refused.is_some() {
+            state.turned_away = refused;
+        }
+    }
+
+    /// Makes a key; gives the request for its certificate.
+    pub async fn request(&self) -> Option<Vec<u8>> {
+        let key = match KeyPair::generate() {
+            Ok(key) => key,
+            Err(error) => {
+                error!(%error, "cannot make a key");
+                return None;
+            }
+        };
+        let csr = request(&key).ok()?;
+        self.state.lock().await.renewing = Some(key);
+        Some(csr)
+    }
+
+    /// Takes the next certificate; `true` if the next session shall use it.
+    pub async fn issued(&self, issued: CertificateIssued) -> bool {
+        let mut state = self.state.lock().await;
+        let Some(key) = state.renewing.take() else {
+            return false;
+        };
+        let candidate = match certified(&key, issued.certificate) {
+            Ok(candidate) => candidate,
+            Err(reason) => {
+                error!(reason, "the hub sent a certificate that cannot be used");
+                return false;
+            }
+        };
+        let before = state.kept.clone();
+        state.kept.candidate = Some(candidate);
+        if let Some(bundle) = issued.trust_bundle {
+            state.kept.authorities = authorities(bundle);
+        }
+        // Kept before it is used: with its first use the hub refuses the old one.
+        if let Err(error) = self.save(&state).await {
+            error!(%error, "the new certificate cannot be kept and is not used");
+            state.kept = before;
+            return false;
+        }
+        state.unsaved = false;
+        self.show(&state);
+        self.metrics.renewals.inc();
+        true
+    }
+
+    /// How long to wait before asking again after a refusal.
+    pub async fn retry(&self) -> Option<Duration> {
+        let state = self.state.lock().await;
+        Some(retry_wait(state.kept.newest()?, state.hub_now()))
+    }
+
+    /// Trusts other authorities from now on; gives how long to wait before renewing if the one that certifies is a new one.
+    pub async fn trust(&self, bundle: TrustBundle) -> Option<Duration> {
+        let authorities = authorities(bundle);
+        let mut state = self.state.lock().await;
+        if authorities.is_empty() || authorities == state.kept.authorities {
+            return None;
+        }
+        let renew = authorities.first() != state.kept.authorities.first();
+        info!(
+            count = authorities.len(),
+            "the hub's authorities have changed"
+        );
+        state.kept.authorities = authorities;
+        if let Err(error) = self.save(&state).await {
+            error!(%error, "the hub's authorities cannot be kept");
+        }
+        renew.then(|| NEW_AUTHORITY_SPREAD.mul_f64(rand::random()))
+    }
+}
+
+fn request(key: &KeyPair) -> Result<Vec<u8>, String> {
+    let params = CertificateParams::new(Vec::new()).map_err(|error| error.to_string())?;
+    let request = params
+        .serialize_request(key)
+        .map_err(|error| error.to_string())?;
+    Ok(request.der().to_vec())
+}
+
+fn certified(key: &KeyPair, issued: Option<IssuedCertificate>) -> Result<Certified, String> {
+    let issued = issued.ok_or("the hub sent no certificate")?;
+    let time = |at: Option<prost_types::Timestamp>| {
+        let at = at.ok_or("the hub sent no time")?;
+        Timestamp::new(at.seconds, at.nanos).map_err(|_| "the hub sent a wrong time")
+    };
+    let (not_after, renew_after) = (time(issued.not_after)?, time(issued.renew_after)?);
+    let chain: Vec<_> = issued
+        .chain_der
+        .iter()
+        .map(|der| Bytes(der.to_vec()))
+        .collect();
+    let own = chain.first().ok_or("the hub sent no certificate")?;
+    let wanted = Sha256::digest(key.subject_public_key_info());
+    // A pin is the digest of a public key, whoever's it is.
+    let found = CaPin::of_certificate(&CertificateDer::from(own.0.as_slice()));
+    if found.map(|pin| pin.to_string()) != Some(format!("sha256:{}", hex::encode(wanted))) {
+        return Err("the hub sent a certificate for another key".to_owned());
+    }
+    Ok(Certified {
+        key: Bytes(key.serialize_der()),
+        chain,
+        not_after,
+        renew_after,
+    })
+}
+
+fn authorities(bundle: TrustBundle) -> Vec<Bytes> {
+    let all = bundle.authorities_der.into_iter();
+    all.map(|der| Bytes(der.to_vec())).collect()
+}

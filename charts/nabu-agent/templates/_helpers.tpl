@@ -1,0 +1,83 @@
+{{- define "nabu-agent.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* At most 50 characters, so that a suffix still fits into a name of 63. */}}
+{{- define "nabu-agent.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- else if contains (include "nabu-agent.name" .) .Release.Name }}
+{{- .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "nabu-agent.name" .) | trunc 50 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "nabu-agent.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "nabu-agent.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "nabu-agent.labels" -}}
+{{ include "nabu-agent.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: agent
+app.kubernetes.io/part-of: nabu
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Annotations of an object: the common ones and its own. Takes a list of the root context and a map. */}}
+{{- define "nabu-agent.annotations" -}}
+{{- $root := index . 0 -}}
+{{- with mergeOverwrite (dict) $root.Values.commonAnnotations (index . 1) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "nabu-agent.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "nabu-agent.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "nabu-agent.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{- define "nabu-agent.identitySecretName" -}}
+{{- if .Values.identity.secretName }}
+{{- .Values.identity.secretName }}
+{{- else if .Values.identity.certManager.enabled }}
+{{- printf "%s-tls" (include "nabu-agent.fullname" .) }}
+{{- else }}
+{{- fail "nabu-agent needs its identity: set identity.secretName to a Secret with ca.crt, tls.crt and tls.key (nabuctl pki makes these files), or identity.certManager.enabled=true" }}
+{{- end }}
+{{- end }}
+
+{{- define "nabu-agent.clusterId" -}}
+{{- required "clusterId is required: the id of this cluster, for example --set clusterId=prod-eu" .Values.clusterId }}
+{{- end }}
+
+{{- define "nabu-agent.hubUrl" -}}
+{{- required "hub.url is required: the address of the hub, for example --set hub.url=https://nabu-hub.example.com:8443" .Values.hub.url }}
+{{- end }}
+
+{{- define "nabu-agent.hubPort" -}}
+{{- regexFind "[0-9]+$" (trimSuffix "/" (include "nabu-agent.hubUrl" .)) | default "443" }}
+{{- end }}
+
+{{/* A name that no release of another namespace has, for what is not in the release's namespace. */}}
+{{- define "nabu-agent.clusterName" -}}
+{{- printf "%s:%s" .Release.Namespace (include "nabu-agent.fullname" .) }}
+{{- end }}

@@ -1,0 +1,78 @@
+{{- define "nabu-hub.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* At most 50 characters, so that a suffix still fits into a name of 63. */}}
+{{- define "nabu-hub.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- else if contains (include "nabu-hub.name" .) .Release.Name }}
+{{- .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "nabu-hub.name" .) | trunc 50 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "nabu-hub.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "nabu-hub.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "nabu-hub.labels" -}}
+{{ include "nabu-hub.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: hub
+app.kubernetes.io/part-of: nabu
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Annotations of an object: the common ones and its own. Takes a list of the root context and a map. */}}
+{{- define "nabu-hub.annotations" -}}
+{{- $root := index . 0 -}}
+{{- with mergeOverwrite (dict) $root.Values.commonAnnotations (index . 1) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "nabu-hub.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "nabu-hub.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "nabu-hub.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{- define "nabu-hub.configNamespace" -}}
+{{- default .Release.Namespace .Values.config.namespace }}
+{{- end }}
+
+{{- define "nabu-hub.watchesObjects" -}}
+{{- if eq .Values.config.source "objects" }}true{{ end }}
+{{- end }}
+
+{{- define "nabu-hub.tlsSecretName" -}}
+{{- if .Values.tls.secretName }}
+{{- .Values.tls.secretName }}
+{{- else if .Values.tls.certManager.enabled }}
+{{- printf "%s-tls" (include "nabu-hub.fullname" .) }}
+{{- else }}
+{{- fail "nabu-hub needs its certificates: set tls.secretName to a Secret with ca.crt, tls.crt and tls.key (nabuctl pki makes these files), or tls.certManager.enabled=true" }}
+{{- end }}
+{{- end }}
+
+{{- define "nabu-hub.claimName" -}}
+{{- default (printf "%s-data" (include "nabu-hub.fullname" .)) .Values.persistence.existingClaim }}
+{{- end }}

@@ -1,0 +1,177 @@
+//! What administrators do about the hub's authority: certificates for each other, and its rotation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nabu_common::identity::is_name;
+use nabu_proto::admin_v1 as wire;
+use nabu_proto::admin_v1::authority_service_server::AuthorityService;
+use nabu_proto::admin_v1::{
+    FinishRotationRequest, FinishRotationResponse, GetRotationRequest, GetRotationResponse,
+    IssueAdminCertificateRequest, IssueAdminCertificateResponse, RollBackRotationRequest,
+    RollBackRotationResponse, Rotation, StartRotationRequest, StartRotationResponse,
+};
+use tonic::{Request, Response, Status};
+use tracing::error;
+
+use super::caller::Caller;
+use super::clusters::{actor, audit_line, own_name};
+use super::errors::failed;
+use super::guard::Target;
+use super::roles::Role;
+use crate::authority::first_admin::{ADMIN_LIFETIME, pem};
+use crate::authority::signer::RequestedKey;
+use crate::authority::{AuthorityError, HubAuthority, rotation};
+use crate::enrolment::time;
+use crate::store::identity::SharedIdentities;
+
+/// Answers administrators about the hub's authority.
+pub struct AuthorityAdmin {
+    authority: Arc<HubAuthority>,
+    identities: SharedIdentities,
+}
+
+impl AuthorityAdmin {
+    /// Speaks for this authority.
+    pub fn new(authority: Arc<HubAuthority>, identities: SharedIdentities) -> Self {
+        Self {
+            authority,
+            identities,
+        }
+    }
+
+    async fn rotation(&self) -> Result<Rotation, Status> {
+        let (state, authorities) = self.authority.view();
+        let authorities = authorities.into_iter().map(|one| wire::Authority {
+            pin: one.pin.to_string(),
+            issuing: one.issuing,
+            serving: one.serving,
+            created_at: one.created_at.map(time),
+            not_after: Some(time(one.not_after)),
+        });
+        Ok(Rotation {
+            state: rotation::word(&state).to_owned(),
+            authorities: authorities.collect(),
+            waiting_for: self.authority.waiting().await.map_err(failed)?,
+        })
+    }
+}
+
+fn refused(error: AuthorityError) -> Status {
+    match error {
+        AuthorityError::Store(error) => failed(error),
+        AuthorityError::Rotation(_) | AuthorityError::FromFiles => {
+            Status::failed_precondition(error.to_string())
+        }
+        AuthorityError::Raced => Status::aborted(error.to_string()),
+        _ => {
+            error!(%error, "the authority cannot be used");
+            Status::internal("the authority cannot be used; the hub's log says more")
+        }
+    }
+}
+
+fn lifetime(asked: Option<prost_types::Duration>) -> Result<Duration, Status> {
+    let Some(asked) = asked else {
+        return Ok(ADMIN_LIFETIME);
+    };
+    Duration::try_from(asked)
+        .ok()
+        .filter(|asked| (Duration::from_secs(1)..=ADMIN_LIFETIME).contains(asked))
+        .ok_or_else(|| Status::invalid_argument("lifetime: must be from 1s to 365 days"))
+}
+
+#[tonic::async_trait]
+impl AuthorityService for AuthorityAdmin {
+    async fn issue_admin_certificate(
+        &self,
+        request: Request<IssueAdminCertificateRequest>,
+    ) -> Result<Response<IssueAdminCertificateResponse>, Status> {
+        Target::note(&request, || format!("admin/{}", request.get_ref().name));
+        let (actor, own) = (actor(&request), own_name(&request));
+        let role = request
+            .extensions()
+            .get::<Caller>()
+            .and_then(|one| one.role);
+        let request = request.into_inner();
+        // Renewing one's own is for everybody; a certificate in another name is that name's role.
+        let for_others = !request.name.is_empty() && own.as_ref() != Some(&request.name);
+        if for_others && role != Some(Role::Admin) {
+            return Err(Status::permission_denied(format!(
+                "a certificate for somebody else needs the role admin; {actor} may renew their own"
+            )));
+        }
+        let name = match request.name {
+            name if name.is_empty() => own.unwrap_or_default(),
+            name => name,
+        };
+        if !is_name(&name) {
+            return Err(Status::invalid_argument(
+                "name: use letters, digits, '-', '_' and '.'",
+            ));
+        }
+        let lifetime = lifetime(request.lifetime)?;
+        let key = RequestedKey::of_request(&request.csr_der)
+            .map_err(|error| Status::invalid_argument(format!("csr_der: {error}")))?;
+        let issued = self
+            .authority
+            .certify_admin(&name, &key, Timestamp::now(), lifetime)
+            .map_err(|error| refused(error.into()))?;
+        let record = issued.record;
+        let not_after = record.not_after;
+        let detail = format!(
+            "{}, certificate {} (serial {}) until {not_after}",
+            record.identity, record.fingerprint, record.serial
+        );
+        let event = audit_line(&actor, "AdministratorCertified", detail);
+        let recorded = self.identities.record_certificate(record, Some(event));
+        recorded.await.map_err(failed)?;
+        Ok(Response::new(IssueAdminCertificateResponse {
+            chain_pem: pem(&[issued.certificate]),
+            authorities_pem: pem(&self.authority.bundle()),
+            not_after: Some(time(not_after)),
+            name,
+        }))
+    }
+
+    async fn start_rotation(
+        &self,
+        request: Request<StartRotationRequest>,
+    ) -> Result<Response<StartRotationResponse>, Status> {
+        let started = self.authority.start_rotation(&actor(&request)).await;
+        started.map_err(refused)?;
+        let rotation = Some(self.rotation().await?);
+        Ok(Response::new(StartRotationResponse { rotation }))
+    }
+
+    async fn get_rotation(
+        &self,
+        _: Request<GetRotationRequest>,
+    ) -> Result<Response<GetRotationResponse>, Status> {
+        let rotation = Some(self.rotation().await?);
+        Ok(Response::new(GetRotationResponse { rotation }))
+    }
+
+    async fn finish_rotation(
+        &self,
+        request: Request<FinishRotationRequest>,
+    ) -> Result<Response<FinishRotationResponse>, Status> {
+        let actor = actor(&request);
+        let force = request.into_inner().force;
+        let finished = self.authority.finish_rotation(force, &actor).await;
+        finished.map_err(refused)?;
+        let rotation = Some(self.rotation().await?);
+        Ok(Response::new(FinishRotationResponse { rotation }))
+    }
+
+    async fn roll_back_rotation(
+        &self,
+        request: Request<RollBackRotationRequest>,
+    ) -> Result<Response<RollBackRotationResponse>, Status> {
+        let rolled_back = self.authority.roll_back_rotation(&actor(&request)).await;
+        rolled_back.map_err(refused)?;
+        let rotation = Some(self.rotation().await?);
+        Ok(Response::new(RollBackRotationResponse { rotation }))
+    }
+}

@@ -1,0 +1,325 @@
+//! What administrators do about the identities of clusters: join tokens, revocation, removal, binding.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nabu_common::identity::Identity;
+use nabu_common::ids::{ClusterId, ResponseKey};
+use nabu_common::tls::PeerIdentity;
+use nabu_proto::admin_v1::cluster_service_server::ClusterService;
+use nabu_proto::admin_v1::{
+    AddClusterRequest, AddClusterResponse, ListTokensRequest, ListTokensResponse,
+    RebindClusterRequest, RebindClusterResponse, RemoveClusterRequest, RemoveClusterResponse,
+    RestoreClusterRequest, RestoreClusterResponse, RevokeClusterRequest, RevokeClusterResponse,
+    RevokeTokenRequest, RevokeTokenResponse, Token,
+};
+use secrecy::ExposeSecret as _;
+use tonic::{Request, Response, Status};
+use tracing::info;
+
+use super::caller::Caller;
+use super::errors::{cluster_id, failed};
+use super::guard::Target;
+use crate::authority::HubAuthority;
+use crate::enrolment::{time, token};
+use crate::execute::Dispatcher;
+use crate::gateway::Gateway;
+use crate::plan::progress::mark_deleted;
+use crate::store::identity::{Added, NewToken, SharedIdentities, TOKENS_OF_A_CLUSTER};
+use crate::store::{AuditEvent, SharedStore, SideRecords};
+
+/// A token can be used for so long, unless somebody asks for another time.
+const DEFAULT_TTL: Duration = Duration::from_hours(1);
+/// No token can be used for longer.
+const LONGEST_TTL: Duration = Duration::from_hours(24);
+/// Tokens that a list shows.
+const LISTED: u32 = 500;
+/// Labels of a cluster.
+const LABELS: usize = 64;
+
+/// Answers administrators about identities of clusters.
+pub struct Clusters {
+    pub(crate) store: SharedStore,
+    pub(crate) identities: SharedIdentities,
+    pub(crate) authority: Option<Arc<HubAuthority>>,
+    pub(crate) gateway: Gateway,
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) agents_url: String,
+}
+
+/// The administrator who asks, for the audit log.
+pub(super) fn actor<T>(request: &Request<T>) -> String {
+    let caller = request.extensions().get::<Caller>();
+    caller.map_or_else(|| "nobody".to_owned(), |caller| caller.actor.clone())
+}
+
+/// The name of the administrator who asks.
+pub(super) fn own_name<T>(request: &Request<T>) -> Option<String> {
+    match &request.extensions().get::<PeerIdentity>()?.identity {
+        Identity::Admin(name) => Some(name.clone()),
+        _ => None,
+    }
+}
+
+pub(super) fn audit_line(actor: &str, action: &str, detail: impl Into<String>) -> AuditEvent {
+    let event = AuditEvent {
+        at: Timestamp::now(),
+        actor: actor.to_owned(),
+        action: action.to_owned(),
+        detail: detail.into(),
+    };
+    info!(
+        actor,
+        action,
+        detail = event.detail,
+        "an administrator acts"
+    );
+    event
+}
+
+fn unknown(cluster: &ClusterId) -> Status {
+    Status::not_found(format!(
+        "the hub knows no cluster {cluster}; `nabuctl cluster list` shows them"
+    ))
+}
+
+fn ttl(asked: Option<prost_types::Duration>) -> Result<Duration, Status> {
+    let Some(asked) = asked else {
+        return Ok(DEFAULT_TTL);
+    };
+    Duration::try_from(asked)
+        .ok()
+        .filter(|ttl| (Duration::from_secs(1)..=LONGEST_TTL).contains(ttl))
+        .ok_or_else(|| Status::invalid_argument("ttl: must be from 1s to 24h"))
+}
+
+fn labels(
+    asked: impl IntoIterator<Item = (String, String)>,
+) -> Result<BTreeMap<String, String>, Status> {
+    let labels: BTreeMap<_, _> = asked.into_iter().collect();
+    let wrong =
+        |(key, value): (&String, &String)| key.is_empty() || key.len() > 253 || value.len() > 253;
+    if labels.len() > LABELS || labels.iter().any(wrong) {
+        return Err(Status::invalid_argument(
+            "labels: at most 64, with keys of 1 to 253 characters and values of up to 253",
+        ));
+    }
+    Ok(labels)
+}
+
+#[tonic::async_trait]
+impl ClusterService for Clusters {
+    async fn add_cluster(
+        &self,
+        request: Request<AddClusterRequest>,
+    ) -> Result<Response<AddClusterResponse>, Status> {
+        Target::note(&request, || request.get_ref().cluster_id.clone());
+        let actor = actor(&request);
+        let request = request.into_inner();
+        let Some(authority) = &self.authority else {
+            return Err(Status::failed_precondition(
+                "this hub does not certify: start it with --ca-encryption-key-file, or give the agent a certificate of your own \
+                PKI (`nabuctl pki issue agent`)",
+            ));
+        };
+        let cluster = cluster_id("cluster_id", &request.cluster_id)?;
+        let labels = labels(request.labels)?;
+        let now = Timestamp::now();
+        let expires_at = now + ttl(request.ttl)?;
+        let text = token::generate(&cluster);
+        let new = NewToken {
+            id: token::generate_id(),
+            cluster: cluster.clone(),
+            hash: token::hash(&text),
+            created_by: actor.clone(),
+            created_at: now,
+            expires_at,
+        };
+        let token_id = new.id.clone();
+        let detail = format!("token {token_id} for cluster {cluster}, until {expires_at}");
+        let event = audit_line(&actor, "TokenCreated", detail);
+        let added = self.identities.add_cluster(labels, new, event).await;
+        match added.map_err(failed)? {
+            Added::Stored => {}
+            Added::Revoked => {
+                return Err(Status::failed_precondition(format!(
+                    "cluster {cluster} is revoked; `nabuctl cluster restore {cluster}` takes that back"
+                )));
+            }
+            Added::TooManyTokens => {
+                return Err(Status::resource_exhausted(format!(
+                    "cluster {cluster} has {TOKENS_OF_A_CLUSTER} tokens that can be used; revoke some: \
+                    `nabuctl cluster token list`"
+                )));
+            }
+        }
+        Ok(Response::new(AddClusterResponse {
+            token: text.expose_secret().to_owned(),
+            token_id,
+            expires_at: Some(time(expires_at)),
+            agents_url: self.agents_url.clone(),
+            ca_pins: authority.pins().iter().map(ToString::to_string).collect(),
+            trust_domain: authority.trust_domain().to_string(),
+        }))
+    }
+
+    async fn list_tokens(
+        &self,
+        request: Request<ListTokensRequest>,
+    ) -> Result<Response<ListTokensResponse>, Status> {
+        let asked = request.into_inner().cluster_id;
+        let cluster = match asked.as_str() {
+            "" => None,
+            id => Some(cluster_id("cluster_id", id)?),
+        };
+        let tokens = self.identities.tokens(cluster.as_ref(), LISTED).await;
+        let now = Timestamp::now();
+        let tokens = tokens.map_err(failed)?.into_iter().map(|record| Token {
+            state: token::state(&record, now).to_owned(),
+            token_id: record.token.id,
+            cluster_id: record.token.cluster.to_string(),
+            created_by: record.token.created_by,
+            created_at: Some(time(record.token.created_at)),
+            expires_at: Some(time(record.token.expires_at)),
+            used_at: record.used.map(|(at, _)| time(at)),
+        });
+        Ok(Response::new(ListTokensResponse {
+            tokens: tokens.collect(),
+        }))
+    }
+
+    async fn revoke_token(
+        &self,
+        request: Request<RevokeTokenRequest>,
+    ) -> Result<Response<RevokeTokenResponse>, Status> {
+        Target::note(&request, || format!("token {}", request.get_ref().token_id));
+        let actor = actor(&request);
+        let id = request.into_inner().token_id;
+        let shown: String = id.chars().take(80).collect();
+        let event = audit_line(&actor, "TokenRevoked", format!("token {shown}"));
+        let revoked = self.identities.revoke_token(&id, event).await;
+        if revoked.map_err(failed)?.is_none() {
+            return Err(Status::not_found(format!(
+                "there is no token {shown:?}; `nabuctl cluster token list` shows them"
+            )));
+        }
+        Ok(Response::new(RevokeTokenResponse {}))
+    }
+
+    async fn revoke_cluster(
+        &self,
+        request: Request<RevokeClusterRequest>,
+    ) -> Result<Response<RevokeClusterResponse>, Status> {
+        Target::note(&request, || request.get_ref().cluster_id.clone());
+        let actor = actor(&request);
+        let cluster = cluster_id("cluster_id", &request.into_inner().cluster_id)?;
+        let event = audit_line(&actor, "ClusterRevoked", cluster.to_string());
+        let done = self.identities.set_revoked(&cluster, true, event).await;
+        if !done.map_err(failed)? {
+            return Err(unknown(&cluster));
+        }
+        self.gateway.dismiss_revoked(&cluster);
+        Ok(Response::new(RevokeClusterResponse {}))
+    }
+
+    async fn restore_cluster(
+        &self,
+        request: Request<RestoreClusterRequest>,
+    ) -> Result<Response<RestoreClusterResponse>, Status> {
+        Target::note(&request, || request.get_ref().cluster_id.clone());
+        let actor = actor(&request);
+        let cluster = cluster_id("cluster_id", &request.into_inner().cluster_id)?;
+        let event = audit_line(&actor, "ClusterRestored", cluster.to_string());
+        let done = self.identities.set_revoked(&cluster, false, event).await;
+        if !done.map_err(failed)? {
+            return Err(unknown(&cluster));
+        }
+        Ok(Response::new(RestoreClusterResponse {}))
+    }
+
+    async fn remove_cluster(
+        &self,
+        request: Request<RemoveClusterRequest>,
+    ) -> Result<Response<RemoveClusterResponse>, Status> {
+        Target::note(&request, || request.get_ref().cluster_id.clone());
+        let actor = actor(&request);
+        let cluster = cluster_id("cluster_id", &request.into_inner().cluster_id)?;
+        let event = audit_line(&actor, "ClusterRemoved", cluster.to_string());
+        let done = self.identities.remove_cluster(&cluster, event).await;
+        if !done.map_err(failed)? {
+            return Err(unknown(&cluster));
+        }
+        self.gateway.dismiss_revoked(&cluster);
+        let unfinished = self.store.unfinished_of(&cluster).await.map_err(failed)?;
+        let cancelled = unfinished.len() as u64;
+        for (uid, _) in unfinished {
+            let key = ResponseKey {
+                cluster: cluster.clone(),
+                uid,
+            };
+            let gone = self.store.transition(
+                &key,
+                Box::new(|progress| {
+                    mark_deleted(progress);
+                    SideRecords::default()
+                }),
+            );
+            gone.await.map_err(failed)?;
+            self.dispatcher.deleted(key);
+        }
+        self.gateway.forget(&cluster);
+        Ok(Response::new(RemoveClusterResponse { cancelled }))
+    }
+
+    async fn rebind_cluster(
+        &self,
+        request: Request<RebindClusterRequest>,
+    ) -> Result<Response<RebindClusterResponse>, Status> {
+        Target::note(&request, || request.get_ref().cluster_id.clone());
+        let actor = actor(&request);
+        let request = request.into_inner();
+        let cluster = cluster_id("cluster_id", &request.cluster_id)?;
+        let uid = request.kube_system_uid;
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if uid.len() > 64 || !uid.chars().all(plain) {
+            return Err(Status::invalid_argument(
+                "kube_system_uid: give metadata.uid of the namespace kube-system, or nothing",
+            ));
+        }
+        let to = if uid.is_empty() {
+            "the next cluster that comes"
+        } else {
+            &uid
+        };
+        let event = audit_line(&actor, "ClusterRebound", format!("{cluster} to {to}"));
+        let before = self.identities.rebind_cluster(&cluster, &uid, event).await;
+        let Some(previous) = before.map_err(failed)? else {
+            return Err(unknown(&cluster));
+        };
+        if previous != uid {
+            self.gateway.dismiss_rebound(&cluster);
+        }
+        Ok(Response::new(RebindClusterResponse {
+            previous_kube_system_uid: previous,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_lives_an_hour_by_default_and_never_more_than_a_day() {
+        let seconds = |seconds| {
+            ttl(Some(prost_types::Duration { seconds, nanos: 0 })).map_err(|status| status.code())
+        };
+        assert_eq!(ttl(None).unwrap(), Duration::from_hours(1));
+        assert_eq!(seconds(86_400), Ok(LONGEST_TTL));
+        for wrong in [0, -1, 86_401, i64::MAX] {
+            assert_eq!(seconds(wrong), Err(tonic::Code::InvalidArgument), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! What every engine must do for enrolment, as one suite.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use nabu_common::ids::ClusterId;
+
+use super::identity::*;
+use super::{AuditEvent, Store};
+
+const HOUR: i64 = 3600;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_900_000_000 + second).unwrap()
+}
+
+fn audit(second: i64) -> AuditEvent {
+    AuditEvent {
+        at: at(second),
+        actor: "admin/tester".to_owned(),
+        action: "Tested".to_owned(),
+        detail: String::new(),
+    }
+}
+
+fn cluster(id: &str) -> ClusterId {
+    id.parse().unwrap()
+}
+
+fn token(id: &str, of: &str) -> NewToken {
+    NewToken {
+        id: id.to_owned(),
+        cluster: cluster(of),
+        hash: [7; 32],
+        created_by: "admin/tester".to_owned(),
+        created_at: at(0),
+        expires_at: at(HOUR),
+    }
+}
+
+fn certificate(fingerprint: &str, of: &str, authority: &str) -> CertificateRecord {
+    CertificateRecord {
+        fingerprint: fingerprint.to_owned(),
+        serial: "01".to_owned(),
+        identity: format!("cluster/{of}"),
+        cluster: Some(cluster(of)),
+        authority: authority.to_owned(),
+        issued_at: at(0),
+        not_after: at(24 * HOUR),
+    }
+}
+
+/// Runs the whole suite on an empty store.
+pub(crate) async fn run(store: &dyn Store, identities: &dyn IdentityStore) {
+    a_token_is_used_for_one_key_only(identities).await;
+    a_token_that_ran_out_or_is_revoked_is_useless(identities).await;
+    tokens_of_a_cluster_are_bounded(identities).await;
+    an_added_cluster_is_known_before_its_first_session(store, identities).await;
+    the_first_use_of_a_certificate_supersedes_those_before(identities).await;
+    a_revoked_cluster_gets_nothing_until_it_is_restored(identities).await;
+    a_removed_cluster_comes_back_only_with_a_new_token(store, identities).await;
+    a_cluster_id_is_bound_anew(identities).await;
+    authorities_are_replaced_by_whoever_is_first(identities).await;
+}
+
+async fn add(identities: &dyn IdentityStore, id: &str, of: &str) -> Added {
+    let added = identities.add_cluster(BTreeMap::new(), token(id, of), audit(0));
+    added.await.unwrap()
+}
+
+async fn a_token_is_used_for_one_key_only(identities: &dyn IdentityStore) {
+    assert_eq!(add(identities, "t1", "one").await, Added::Stored);
+    let redeem = async |key: u8, fingerprint: &str| {
+        let made = certificate(fingerprint, "one", "a");
+        let redeemed = identities.redeem("t1", [key; 32], made, audit(1));
+        redeemed.await.unwrap()
+    };
+    assert!(redeem(1, "one-1").await);
+    assert!(redeem(1, "one-2").await, "the answer may have been lost");
+    assert!(!redeem(2, "one-3").await);
+    let listed = identities.tokens(Some(&cluster("one")), 10).await.unwrap();
+    assert_eq!(listed[0].used, Some((at(1), [1; 32])));
+    let now = at(2);
+    for good in ["one-1", "one-2", "unknown"] {
+        let admitted = identities.admit(&cluster("one"), good, now).await.unwrap();
+        assert_eq!(admitted, Admission::Admitted, "{good}");
+    }
+}
+
+async fn a_token_that_ran_out_or_is_revoked_is_useless(identities: &dyn IdentityStore) {
+    add(identities, "t2", "two").await;
+    add(identities, "t3", "two").await;
+    let revoked = identities.revoke_token("t3", audit(1)).await.unwrap();
+    assert_eq!(revoked, Some(cluster("two")));
+    assert_eq!(identities.revoke_token("t9", audit(1)).await.unwrap(), None);
+    for (id, second) in [("t2", HOUR), ("t3", 2), ("t9", 2)] {
+        let made = certificate(id, "two", "a");
+        let redeemed = identities.redeem(id, [1; 32], made, audit(second));
+        assert!(!redeemed.await.unwrap(), "{id}");
+    }
+}
+
+async fn tokens_of_a_cluster_are_bounded(identities: &dyn IdentityStore) {
+    for number in 0..TOKENS_OF_A_CLUSTER {
+        assert_eq!(
+            add(identities, &format!("many-{number}"), "many").await,
+            Added::Stored
+        );
+    }
+    assert_eq!(add(identities, "more", "many").await, Added::TooManyTokens);
+}
+
+async fn an_added_cluster_is_known_before_its_first_session(
+    store: &dyn Store,
+    identities: &dyn IdentityStore,
+) {
+    let labels = BTreeMap::from([("env".to_owned(), "prod".to_owned())]);
+    let added = identities.add_cluster(labels.clone(), token("t4", "labelled"), audit(0));
+    added.await.unwrap();
+    // Another token leaves the labels alone.
+    add(identities, "t5", "labelled").await;
+    let clusters = store.clusters().await.unwrap();
+    let found = clusters
+        .iter()
+        .find(|one| one.facts.cluster == cluster("labelled"));
+    assert_eq!(found.unwrap().labels, labels);
+    assert_eq!(found.unwrap().epoch, 0);
+}
+
+async fn the_first_use_of_a_certificate_supersedes_those_before(identities: &dyn IdentityStore) {
+    for fingerprint in ["s1", "s2", "s3"] {
+        let made = certificate(fingerprint, "super", "old");
+        assert!(identities.record_certificate(made, None).await.unwrap());
+    }
+    let admit = async |fingerprint: &str| {
+        let id = cluster("super");
+        let admitted = identities.admit(&id, fingerprint, at(5)).await;
+        admitted.unwrap()
+    };
+    assert_eq!(admit("s1").await, Admission::Admitted);
+    assert_eq!(admit("s2").await, Admission::Admitted);
+    assert_eq!(admit("s1").await, Admission::Superseded);
+    assert_eq!(admit("s2").await, Admission::Admitted, "until s3 is used");
+    let waiting = identities.certified_by("old", at(5)).await.unwrap();
+    assert_eq!(waiting, ["cluster/super"]);
+    let new = certificate("s4", "super", "new");
+    identities.record_certificate(new, None).await.unwrap();
+    let waiting = identities.certified_by("old", at(5)).await.unwrap();
+    assert_eq!(waiting, ["cluster/super"], "the new one is not in use yet");
+    assert_eq!(admit("s4").await, Admission::Admitted);
+    let waiting = identities.certified_by("old", at(5)).await.unwrap();
+    assert!(waiting.is_empty(), "{waiting:?}");
+}
+
+async fn a_revoked_cluster_gets_nothing_until_it_is_restored(identities: &dyn IdentityStore) {
+    let id = cluster("bad");
+    let set = async |revoked| {
+        identities
+            .set_revoked(&id, revoked, audit(3))
+            .await
+            .unwrap()
+    };
+    assert!(!set(true).await, "it is not known");
+    add(identities, "t6", "bad").await;
+    let made = certificate("b1", "bad", "a");
+    assert!(identities.record_certificate(made, None).await.unwrap());
+    assert!(set(true).await);
+    assert!(identities.blocked().await.unwrap().contains(&id));
+    for fingerprint in ["b1", "unknown"] {
+        let admitted = identities.admit(&id, fingerprint, at(4)).await.unwrap();
+        assert_eq!(admitted, Admission::Revoked);
+    }
+    let made = certificate("b2", "bad", "a");
+    assert!(
+        !identities
+            .record_certificate(made.clone(), None)
+            .await
+            .unwrap()
+    );
+    let redeemed = identities.redeem("t6", [1; 32], made.clone(), audit(4));
+    assert!(!redeemed.await.unwrap());
+    assert_eq!(add(identities, "t7", "bad").await, Added::Revoked);
+    assert!(set(false).await);
+    assert!(!identities.blocked().await.unwrap().contains(&id));
+    let admitted = identities.admit(&id, "b1", at(5)).await.unwrap();
+    assert_eq!(admitted, Admission::Admitted);
+    // The refused attempt has not used the token up.
+    let redeemed = identities.redeem("t6", [2; 32], made, audit(5));
+    assert!(redeemed.await.unwrap());
+}
+
+async fn a_removed_cluster_comes_back_only_with_a_new_token(
+    store: &dyn Store,
+    identities: &dyn IdentityStore,
+) {
+    let id = cluster("gone");
+    add(identities, "t8", "gone").await;
+    let made = certificate("g1", "gone", "a");
+    identities.record_certificate(made, None).await.unwrap();
+    assert!(identities.remove_cluster(&id, audit(6)).await.unwrap());
+    assert!(!identities.remove_cluster(&id, audit(6)).await.unwrap());
+    let clusters = store.clusters().await.unwrap();
+    assert!(clusters.iter().all(|one| one.facts.cluster != id));
+    assert!(
+        !identities
+            .cluster_identities()
+            .await
+            .unwrap()
+            .contains_key(&id)
+    );
+    assert!(identities.blocked().await.unwrap().contains(&id));
+    let made = certificate("g2", "gone", "a");
+    let redeemed = identities.redeem("t8", [1; 32], made, audit(7));
+    assert!(!redeemed.await.unwrap());
+    assert_eq!(add(identities, "t10", "gone").await, Added::Stored);
+    let admitted = identities.admit(&id, "g1", at(8)).await.unwrap();
+    assert_eq!(
+        admitted,
+        Admission::Revoked,
+        "the old certificate stays bad"
+    );
+    let redeemed = identities.redeem("t10", [1; 32], certificate("g3", "gone", "a"), audit(8));
+    assert!(redeemed.await.unwrap());
+    let admitted = identities.admit(&id, "g3", at(9)).await.unwrap();
+    assert_eq!(admitted, Admission::Admitted);
+}
+
+async fn a_cluster_id_is_bound_anew(identities: &dyn IdentityStore) {
+    let id = cluster("bound");
+    let rebind = async |uid: &str| {
+        let bound = identities.rebind_cluster(&id, uid, audit(9));
+        bound.await.unwrap()
+    };
+    assert_eq!(rebind("a").await, None);
+    add(identities, "t11", "bound").await;
+    assert_eq!(rebind("a").await, Some(String::new()));
+    identities.note_refused(&id, "b", at(9)).await.unwrap();
+    let known = identities.cluster_identities().await.unwrap();
+    assert_eq!(known[&id].refused, Some(("b".to_owned(), at(9))));
+    assert_eq!(rebind("b").await, Some("a".to_owned()));
+    let known = identities.cluster_identities().await.unwrap();
+    assert_eq!(known[&id].refused, None);
+}
+
+async fn authorities_are_replaced_by_whoever_is_first(identities: &dyn IdentityStore) {
+    let authority = |pin: &str| AuthorityRecord {
+        pin: pin.to_owned(),
+        certificate: vec![1],
+        sealed_key: vec![2],
+        sealing_key_id: "k".to_owned(),
+        created_at: at(0),
+    };
+    let state = |revision, serving: &str, incoming: Option<&str>| AuthorityState {
+        revision,
+        serving: serving.to_owned(),
+        incoming: incoming.map(str::to_owned),
+        issuing: incoming.unwrap_or(serving).to_owned(),
+    };
+    let put = async |state, new| {
+        let put = identities.put_authorities(state, new, audit(1));
+        put.await.unwrap()
+    };
+    assert_eq!(identities.authorities().await.unwrap(), None);
+    assert!(put(state(1, "a", None), Some(authority("a"))).await);
+    assert!(!put(state(1, "b", None), Some(authority("b"))).await);
+    assert!(put(state(2, "a", Some("b")), Some(authority("b"))).await);
+    let (found, known) = identities.authorities().await.unwrap().unwrap();
+    assert_eq!((found, known.len()), (state(2, "a", Some("b")), 2));
+    assert!(put(state(3, "b", None), None).await);
+    let (found, known) = identities.authorities().await.unwrap().unwrap();
+    assert_eq!((found, known), (state(3, "b", None), vec![authority("b")]));
+}

@@ -1,0 +1,7 @@
+//! The Helm charts: what they render, what a real API server with RBAC makes of it, and that the binaries work with it.
+
+#![expect(clippy::unwrap_used, reason = "a test binary has no outside")]
+
+mod generated;
+mod render;
+mod schema;
