@@ -15,6 +15,7 @@ mod failure;
 mod output;
 mod pki;
 mod table;
+mod top;
 mod view;
 
 use std::path::PathBuf;
@@ -113,6 +114,12 @@ pub enum Command {
     /// it: context, certificate, hub, role, clocks, versions, configuration, forges, clusters; with --kubernetes also the
     /// CRDs of a cluster, and with --agent-account the rights of its agent.
     Check(CheckArgs),
+    /// Show the fleet as it is now: clusters, forges and the newest responses. q ends it.
+    Top {
+        /// How often the hub is asked, in seconds.
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+        seconds: u64,
+    },
     /// Show what runs here and at the hub, and who the hub takes us for.
     Version,
     /// Hubs to work with, by name.
@@ -283,6 +290,7 @@ pub async fn run(cli: Cli, out: Out<'_>) -> anyhow::Result<()> {
         Command::Audit(command) => ask::audit(asked, command, output, out).await,
         Command::LogLevel { level, dry_run } => ask::log_level(asked, level, dry_run, out).await,
         Command::Check(arguments) => check::run(asked, arguments, output, out).await,
+        Command::Top { seconds } => top::run(asked, std::time::Duration::from_secs(seconds)).await,
         Command::Version => ask::version(asked, output, out).await,
         Command::Context(command) => context::run(asked, command, output, out),
         Command::Completion { shell } => completion::register(shell, out),

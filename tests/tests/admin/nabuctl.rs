@@ -1,6 +1,6 @@
 //! nabuctl as people use it.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result};
@@ -323,5 +323,39 @@ async fn a_check_looks_at_a_cluster_before_anything_is_installed() -> Result<()>
     assert_eq!(of("kubernetes"), ["ok"]);
     assert_eq!(of("crd"), ["ok", "ok"], "the test bed installs them");
     assert_eq!(of("rbac"), ["error"; 7], "{found}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_shows_the_fleet_on_a_real_terminal_and_ends_with_q() -> Result<()> {
+    let hub = hub(noop_config("o/r"), &[]).await?;
+    let _agent = with_a_response(&hub).await?;
+    let program = workspace_binary("nabuctl")?.display().to_string();
+    let mut terminal = Command::new("script")
+        .args(["--quiet", "--return", "--flush", "--command"])
+        .arg(format!(
+            "stty rows 30 cols 120; exec {program} top --seconds 1"
+        ))
+        .arg("/dev/null")
+        .env("TERM", "xterm")
+        .env("NABU_CONTEXTS", hub.dir().join("contexts.yaml"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut keyboard = terminal.stdin.take().context("no input")?;
+    let mut screen = terminal.stdout.take().context("no output")?;
+    let seen = tokio::task::spawn_blocking(move || {
+        let (mut seen, mut part) = (String::new(), [0; 4096]);
+        while let Ok(count @ 1..) = screen.read(&mut part) {
+            seen.push_str(&String::from_utf8_lossy(&part[..count]));
+            if seen.contains("prod-eu") && seen.contains("Succeeded") {
+                let _ = keyboard.write_all(b"q");
+            }
+        }
+        seen
+    });
+    let seen = tokio::time::timeout(LIMIT, seen).await??;
+    assert!(terminal.wait()?.success(), "{seen}");
+    assert!(seen.contains("clusters connected"), "{seen}");
     Ok(())
 }
