@@ -13,7 +13,10 @@ use crate::bed::hub;
 fn grpcurl(hub: &TestHub, arguments: &[&str]) -> Result<Output> {
     let tls = hub.admin_tls();
     let address = hub.admin_url().replace("https://", "");
-    let (flags, method): (Vec<_>, Vec<_>) = arguments.iter().partition(|one| one.starts_with('-'));
+    let (flags, method): (Vec<&str>, Vec<&str>) = arguments
+        .iter()
+        .copied()
+        .partition(|one| one.starts_with('-'));
     Command::new(go_tool("grpcurl")?)
         .arg("-cacert")
         .arg(tls.join("ca.crt"))
