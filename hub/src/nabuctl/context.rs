@@ -176,7 +176,7 @@ fn listing(contexts: &Contexts) -> Listing {
     let mut listing = Listing {
         headings: vec!["CURRENT", "NAME", "HUB", "TLS DIR", "SERVER NAME"],
         narrow: 5,
-        empty: "there is no context yet; make one with `nabuctl --hub URL --tls-dir DIR context set NAME`",
+        empty: "there is no context yet; make one with `nabuctl context set NAME --hub URL --tls-dir DIR`",
         ..Listing::default()
     };
     for (name, context) in &contexts.contexts {

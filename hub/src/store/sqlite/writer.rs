@@ -120,10 +120,11 @@ async fn write(
             // Without an open transaction this is an error itself, and nothing is lost by it.
             let _ = sqlx::query("ROLLBACK").execute(&mut connection).await;
         }
+        // Before the answers, so that whoever has one has been told of its commit as well.
+        commits.send_modify(|count| *count += 1);
         for answer in answers {
             answer(error.as_deref());
         }
-        commits.send_modify(|count| *count += 1);
         // What was not run because the transaction failed is dropped here, and its caller sees a closed channel.
         batch.clear();
     }
