@@ -9,6 +9,7 @@ export CARGO_TARGET_DIR := $(shell scripts/target-dir.sh)
 export PATH := $(cache)/cargo-tools/bin:$(PATH)
 # The test bed's servers are looked for with this; see scripts/testbed.sh.
 testbed := scripts/testbed.sh
+IMAGES ?= $(cache)/images
 
 .PHONY: help
 help: ## Show this list
@@ -54,7 +55,7 @@ crds: ## Write the CRDs to charts/ from the Rust types
 .PHONY: charts
 charts: testbed ## Write what is generated from the charts: tables of values and rights, rendered examples
 	cargo build --locked --bins -p nabu-hub -p nabu-agent
-	UPDATE=1 cargo test --locked -p nabu-tests --test charts generated
+	UPDATE=1 cargo test --locked -p nabu-tests --test charts -- generated kubectl
 
 .PHONY: docs-flags
 docs-flags: ## Write the reference of command-line flags to docs/src/reference
@@ -69,8 +70,14 @@ docs: prerequisites ## Build the book into the cache
 	mdbook build docs --dest-dir $(cache)/book
 
 .PHONY: demo
-demo: ## Show two clusters, a hub and a forge at work (KEEP=1 leaves them running; FORGE=github|gitlab)
-	@KEEP=$(KEEP) FORGE=$(FORGE) scripts/demo.sh
+demo: ## Show two clusters, a hub and a forge at work (KEEP=1 leaves them running; FORGE=github|gitlab; CHARTS=1)
+	@KEEP=$(KEEP) FORGE=$(FORGE) CHARTS=$(CHARTS) scripts/demo.sh
+
+.PHONY: image
+image: ## Put the images together as OCI archives in IMAGES (no container daemon needed), from release builds
+	cargo build --locked --release --bins -p nabu-hub -p nabu-agent
+	scripts/image.sh hub $(CARGO_TARGET_DIR)/release $(IMAGES)/nabu-hub.tar
+	scripts/image.sh agent $(CARGO_TARGET_DIR)/release $(IMAGES)/nabu-agent.tar
 
 .PHONY: bench
 bench: testbed ## Measure latency, throughput and memory against a real API server

@@ -4,6 +4,7 @@
 #   scripts/demo.sh           run and clean up
 #   KEEP=1 scripts/demo.sh    leave everything running until Ctrl-C
 #   FORGE=github scripts/demo.sh    the same with the test forge that speaks GitHub's (or gitlab: GitLab's) API
+#   CHARTS=1 scripts/demo.sh  the same with the Helm charts: what their Deployments say is what runs
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -121,8 +121,8 @@ pub async fn run(
         );
         loop {
             metrics.leader.set(0);
-            // A standby is ready: it has nothing else to do.
-            for check in [&leader_check, &watch_check, &session_check] {
+            // A standby has nothing to watch; that it stands by, the election says.
+            for check in [&watch_check, &session_check] {
                 check.set_ready();
             }
             let Some(term) = election.win(&leader_check, &shutdown).await else {

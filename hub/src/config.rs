@@ -151,6 +151,10 @@ pub struct Config {
     #[arg(long, env = "NABU_HUB_MAX_ATTEMPTS", default_value_t = 0)]
     pub max_attempts: u32,
 
+    /// Unfinished responses that one cluster may have, about; more are taken when some have ended. 0 stands for any number.
+    #[arg(long, env = "NABU_HUB_MAX_UNFINISHED", default_value_t = 100_000)]
+    pub max_unfinished: u64,
+
     /// Attempts that may begin in any minute with one credential of GitHub, which allows about 80 new contents; 0 stands
     /// for any number.
     #[arg(long, env = "NABU_HUB_GITHUB_PER_MINUTE", default_value_t = 75)]

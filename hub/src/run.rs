@@ -133,6 +133,7 @@ pub async fn serve(
             heartbeat: Duration::from_secs(config.heartbeat_seconds.into()),
             resync: Duration::from_secs(config.resync_seconds.into()),
             credit: CREDIT,
+            max_unfinished: config.max_unfinished,
         },
         GatewayMetrics::register(&mut registry),
         shutdown.clone(),

@@ -18,14 +18,75 @@ pub struct TestAgent {
     cluster_id: String,
     kubeconfig: PathBuf,
     hub_url: String,
-    tls: PathBuf,
+    shown: Shown,
     ops_port: u16,
     arguments: Vec<String>,
     log_level: &'static str,
     process: Option<Process>,
 }
 
+/// How an agent shows who it is.
+enum Shown {
+    /// By files in a folder.
+    Files(PathBuf),
+    /// By what it enrols for with the token in its folder.
+    Joined { pins: String, place: Vec<String> },
+}
+
 impl TestAgent {
+    /// Starts an agent that enrols with a join token and keeps its identity in a folder, and waits until it is in session.
+    pub async fn join(
+        cluster: &TestCluster,
+        cluster_id: &str,
+        hub: &TestHub,
+        arguments: &[&str],
+    ) -> Result<Self> {
+        let mut agent = Self::prepare_join(cluster, cluster_id, hub, None, arguments)?;
+        agent.start_again().await?;
+        Ok(agent)
+    }
+
+    /// The same, not started; with an identity in a Secret if one is named.
+    pub fn prepare_join(
+        cluster: &TestCluster,
+        cluster_id: &str,
+        hub: &TestHub,
+        secret: Option<&str>,
+        arguments: &[&str],
+    ) -> Result<Self> {
+        let added = hub.add_cluster(cluster_id, &[])?;
+        let mut agent = Self::prepare_with(cluster, cluster_id, hub, PathBuf::new(), arguments)?;
+        let pins: Vec<_> = added["caPins"]
+            .as_array()
+            .context("no pins")?
+            .iter()
+            .collect();
+        let pins: Vec<_> = pins.iter().filter_map(|pin| pin.as_str()).collect();
+        let place = match secret {
+            Some(name) => vec!["--identity-secret".to_owned(), name.to_owned()],
+            None => {
+                let folder = agent.dir.path().join("state").display().to_string();
+                vec!["--state-dir".to_owned(), folder]
+            }
+        };
+        agent.shown = Shown::Joined {
+            pins: pins.join(","),
+            place,
+        };
+        agent.give_token(added["token"].as_str().context("no token")?)?;
+        Ok(agent)
+    }
+
+    /// Where the agent reads its join token.
+    pub fn token_file(&self) -> PathBuf {
+        self.dir.path().join("token")
+    }
+
+    /// Puts a join token there.
+    pub fn give_token(&self, token: &str) -> Result<()> {
+        Ok(std::fs::write(self.token_file(), token)?)
+    }
+
     /// Starts the agent of `cluster` under this cluster id and waits until it is in session.
     pub async fn start(
         cluster: &TestCluster,
@@ -45,12 +106,23 @@ impl TestAgent {
         hub: &TestHub,
         arguments: &[&str],
     ) -> Result<Self> {
+        let tls = hub.issue_agent(cluster_id)?;
+        Self::prepare_with(cluster, cluster_id, hub, tls, arguments)
+    }
+
+    fn prepare_with(
+        cluster: &TestCluster,
+        cluster_id: &str,
+        hub: &TestHub,
+        tls: PathBuf,
+        arguments: &[&str],
+    ) -> Result<Self> {
         Ok(Self {
             dir: TempDir::with_prefix("nabu-agent-")?,
             cluster_id: cluster_id.to_owned(),
             kubeconfig: cluster.kubeconfig(),
             hub_url: hub.agents_url(),
-            tls: hub.issue_agent(cluster_id)?,
+            shown: Shown::Files(tls),
             ops_port: free_port()?,
             arguments: arguments.iter().map(ToString::to_string).collect(),
             log_level: "info,nabu_agent=debug",
@@ -83,15 +155,26 @@ impl TestAgent {
             .args(["--cluster-id", &self.cluster_id, "--hub", &self.hub_url])
             .arg("--listen")
             .arg(format!("127.0.0.1:{}", self.ops_port))
-            .arg("--tls-ca")
-            .arg(self.tls.join("ca.crt"))
-            .arg("--tls-cert")
-            .arg(self.tls.join("tls.crt"))
-            .arg("--tls-key")
-            .arg(self.tls.join("tls.key"))
             .env("NABU_LOG_LEVEL", self.log_level)
             .args(&self.arguments)
             .env("KUBECONFIG", &self.kubeconfig);
+        match &self.shown {
+            Shown::Files(tls) => {
+                command
+                    .arg("--tls-ca")
+                    .arg(tls.join("ca.crt"))
+                    .arg("--tls-cert")
+                    .arg(tls.join("tls.crt"))
+                    .arg("--tls-key")
+                    .arg(tls.join("tls.key"));
+            }
+            Shown::Joined { pins, place } => {
+                command
+                    .args(place)
+                    .args(["--hub-ca-pin", pins, "--join-token-file"])
+                    .arg(self.token_file());
+            }
+        }
         self.process = Some(Process::start(
             "nabu-agent",
             &mut command,

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
@@ -34,6 +34,12 @@ pub enum Fault {
     AnswerAll(u16),
     /// The forge does it; its answer is mangled, as this seed says.
     Mangle(u32, u64),
+    /// The forge does it; the answer is this one.
+    AnswerAfter(u32, u16),
+    /// The connection ends before the forge sees it.
+    CutBefore(u32),
+    /// The forge does it; the connection ends without an answer.
+    CutAfter(u32),
 }
 
 struct Shared {
@@ -57,6 +63,9 @@ impl Shared {
             Fault::HoldBefore(n)
             | Fault::HoldAfter(n)
             | Fault::Answer(n, _)
+            | Fault::AnswerAfter(n, _)
+            | Fault::CutBefore(n)
+            | Fault::CutAfter(n)
             | Fault::Mangle(n, _) => *n == number,
             Fault::AnswerAll(_) => true,
         })?;
@@ -173,22 +182,37 @@ async fn forward(State(shared): State<Arc<Shared>>, request: Request) -> Respons
     let number = shared.requests.fetch_add(1, Ordering::SeqCst) + 1;
     let fault = shared.fault_of(number);
     match fault {
-        Some(Fault::Answer(_, status) | Fault::AnswerAll(status)) => {
-            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            return (status, "a fault on purpose").into_response();
-        }
+        Some(Fault::Answer(_, status) | Fault::AnswerAll(status)) => return on_purpose(status),
+        Some(Fault::CutBefore(_)) => return cut(),
         Some(Fault::HoldBefore(_)) => shared.hold().await,
-        Some(Fault::HoldAfter(_) | Fault::Mangle(..)) | None => {}
+        Some(
+            Fault::HoldAfter(_) | Fault::AnswerAfter(..) | Fault::CutAfter(_) | Fault::Mangle(..),
+        )
+        | None => {}
     }
     let seed = match fault {
         Some(Fault::Mangle(_, seed)) => Some(seed),
         _ => None,
     };
     let answer = pass(&shared, request, seed).await;
-    if let Some(Fault::HoldAfter(_)) = fault {
-        shared.hold().await;
+    match fault {
+        Some(Fault::HoldAfter(_)) => shared.hold().await,
+        Some(Fault::AnswerAfter(_, status)) => return on_purpose(status),
+        Some(Fault::CutAfter(_)) => return cut(),
+        _ => {}
     }
     answer.unwrap_or_else(|error| (StatusCode::BAD_GATEWAY, error.to_string()).into_response())
+}
+
+fn on_purpose(status: u16) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, "a fault on purpose").into_response()
+}
+
+/// A body that fails before its first byte: the connection is closed, and nothing was sent.
+fn cut() -> Response {
+    let nothing = futures::stream::once(async { Err::<Bytes, _>(anyhow!("cut on purpose")) });
+    Response::new(Body::from_stream(nothing))
 }
 
 async fn pass(shared: &Shared, request: Request, seed: Option<u64>) -> Result<Response> {

@@ -112,6 +112,11 @@ impl TestForge {
         &self.person
     }
 
+    /// Another token of [`BOT`], with these scopes only.
+    pub fn scoped_token(&self, name: &str, scopes: &str) -> Result<String> {
+        make_token(self.dir.path(), BOT, name, scopes)
+    }
+
     /// Takes a branch out of the server's database, and leaves it in git.
     pub fn forget_branch(&self, name: &str) -> Result<()> {
         ensure!(
@@ -245,15 +250,14 @@ fn make_user(dir: &Path, name: &str, more: &[&str]) -> Result<String> {
     ];
     let word = ["--password", PASSWORD, "--must-change-password=false"];
     gitea(dir, &[&user[..], &word, more].concat())?;
-    let token = ["admin", "user", "generate-access-token", "--username", name];
-    let output = gitea(
-        dir,
-        &[
-            &token[..],
-            &["--token-name", "test", "--scopes", "all", "--raw"],
-        ]
-        .concat(),
-    )?;
+    make_token(dir, name, "test", "all")
+}
+
+/// A token of a user with these scopes.
+fn make_token(dir: &Path, user: &str, name: &str, scopes: &str) -> Result<String> {
+    let token = ["admin", "user", "generate-access-token", "--username", user];
+    let options = ["--token-name", name, "--scopes", scopes, "--raw"];
+    let output = gitea(dir, &[&token[..], &options].concat())?;
     // Warnings come before it (as root) and after it (of slow queries, on a busy machine).
     let token = output
         .lines()

@@ -5,6 +5,7 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use base64::Engine as _;
 use nabu_common::tls::{ClientTls, TlsFiles};
 use nabu_hub::pki::{Authority, Subject};
 use tempfile::TempDir;
@@ -22,9 +23,20 @@ pub struct HubOptions {
     pub environment: Vec<(String, String)>,
     /// Watches objects of the cluster in `KUBECONFIG` instead of reading the folder.
     pub watch_config: bool,
+    /// Certifies agents and administrators by its built-in authority, instead of using files.
+    pub certifies: bool,
 }
 
 impl HubOptions {
+    /// With the built-in authority, and these further arguments.
+    pub fn certifying(arguments: &[&str]) -> Self {
+        Self {
+            arguments: arguments.iter().map(ToString::to_string).collect(),
+            certifies: true,
+            ..Self::default()
+        }
+    }
+
     /// Logs as little as in production.
     pub fn quiet() -> Self {
         let arguments = ["--log-level", "warn"].map(str::to_owned).to_vec();
@@ -79,7 +91,51 @@ impl TestHub {
         for (name, text) in documents {
             hub.write_config(name, text)?;
         }
+        if hub.options.certifies {
+            let key = base64::engine::general_purpose::STANDARD.encode(rand_key()?);
+            std::fs::write(hub.sealing_key(), key)?;
+            std::fs::remove_dir_all(hub.admin_tls())?;
+            hub.init_admin("tester", &hub.admin_tls())?;
+        }
         Ok(hub)
+    }
+
+    fn sealing_key(&self) -> PathBuf {
+        self.dir.path().join("sealing.key")
+    }
+
+    /// `nabu-hub init-admin`, on the hub's own machine.
+    pub fn init_admin(&self, name: &str, out: &Path) -> Result<()> {
+        let output = Command::new(workspace_binary("nabu-hub")?)
+            .args(["init-admin", name, "--out"])
+            .arg(out)
+            .arg("--store")
+            .arg(self.store_path())
+            .arg("--ca-encryption-key-file")
+            .arg(self.sealing_key())
+            .output()?;
+        anyhow::ensure!(
+            output.status.success(),
+            "init-admin failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(())
+    }
+
+    /// Adds a cluster; gives what `nabuctl -o json cluster add` prints.
+    pub fn add_cluster(&self, cluster: &str, arguments: &[&str]) -> Result<serde_json::Value> {
+        let url = self.agents_url();
+        let fixed = [
+            "-o",
+            "json",
+            "cluster",
+            "add",
+            cluster,
+            "--agents-url",
+            &url,
+        ];
+        let printed = self.nabuctl(&[&fixed, arguments].concat())?;
+        Ok(serde_json::from_str(&printed)?)
     }
 
     /// Writes a configuration document, in one step, as a mount of a Secret or a careful editor would.
@@ -112,12 +168,6 @@ impl TestHub {
             .arg(format!("127.0.0.1:{}", self.ops_port))
             .arg("--store")
             .arg(self.store_path())
-            .arg("--tls-ca")
-            .arg(tls.join("ca.crt"))
-            .arg("--tls-cert")
-            .arg(tls.join("tls.crt"))
-            .arg("--tls-key")
-            .arg(tls.join("tls.key"))
             .env("NABU_LOG_LEVEL", "info,nabu_hub=debug")
             .args(&self.options.arguments)
             .envs(
@@ -126,6 +176,20 @@ impl TestHub {
                     .iter()
                     .map(|(name, value)| (name, value)),
             );
+        if self.options.certifies {
+            command
+                .arg("--ca-encryption-key-file")
+                .arg(self.sealing_key())
+                .args(["--server-name", "127.0.0.1", "--server-name", "localhost"]);
+        } else {
+            command
+                .arg("--tls-ca")
+                .arg(tls.join("ca.crt"))
+                .arg("--tls-cert")
+                .arg(tls.join("tls.crt"))
+                .arg("--tls-key")
+                .arg(tls.join("tls.key"));
+        }
         if !self.options.watch_config {
             command.arg("--config-dir").arg(self.config_dir());
         }
@@ -252,6 +316,12 @@ impl TestHub {
         );
         Ok(String::from_utf8(output.stdout)?)
     }
+}
+
+fn rand_key() -> Result<[u8; 32]> {
+    let mut key = [0; 32];
+    aws_lc_rs::rand::fill(&mut key).map_err(|_| anyhow::anyhow!("no random numbers"))?;
+    Ok(key)
 }
 
 /// The value of one series in the text of `/metrics`; 0 if it is not there.

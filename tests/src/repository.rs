@@ -232,6 +232,14 @@ impl TestRepository {
         last.map(drop)
     }
 
+    /// Lets nobody push to the branches of a name, in which `**` may stand for anything.
+    pub async fn protect(&self, pattern: &str) -> Result<()> {
+        let body = json!({ "rule_name": pattern, "enable_push": false });
+        self.call(Method::POST, "/branch_protections", Some(body))
+            .await
+            .map(drop)
+    }
+
     /// Makes the repository read-only for everyone.
     pub async fn archive(&self) -> Result<()> {
         self.call(Method::PATCH, "", Some(json!({ "archived": true })))

@@ -203,14 +203,15 @@ impl Keeper {
             }
             Err(failed @ EnrolError::Failed(_)) => return Err(failed.to_string()),
         };
-        let certified = certified(&key, answer.certificate)?;
+        let authorities = authorities(answer.trust_bundle.unwrap_or_default());
+        let certified = certified(&key, answer.certificate, &authorities)?;
         info!(until = %certified.not_after, "the agent has enrolled");
         state.kept = Kept {
             enrolling_key: None,
             used_token: Some(digest),
             current: Some(certified),
             candidate: None,
-            authorities: authorities(answer.trust_bundle.unwrap_or_default()),
+            authorities,
         };
         (state.turned_away, state.candidate_failures) = (None, 0);
         self.show(state);
@@ -305,7 +306,8 @@ impl Keeper {
         let Some(key) = state.renewing.take() else {
             return false;
         };
-        let candidate = match certified(&key, issued.certificate) {
+        let authorities = authorities(issued.trust_bundle.unwrap_or_default());
+        let candidate = match certified(&key, issued.certificate, &authorities) {
             Ok(candidate) => candidate,
             Err(reason) => {
                 error!(reason, "the hub sent a certificate that cannot be used");
@@ -314,8 +316,8 @@ impl Keeper {
         };
         let before = state.kept.clone();
         state.kept.candidate = Some(candidate);
-        if let Some(bundle) = issued.trust_bundle {
-            state.kept.authorities = authorities(bundle);
+        if !authorities.is_empty() {
+            state.kept.authorities = authorities;
         }
         // Kept before it is used: with its first use the hub refuses the old one.
         if let Err(error) = self.save(&state).await {
@@ -339,18 +341,17 @@ impl Keeper {
     pub async fn trust(&self, bundle: TrustBundle) -> Option<Duration> {
         let authorities = authorities(bundle);
         let mut state = self.state.lock().await;
-        if authorities.is_empty() || authorities == state.kept.authorities {
-            return None;
+        if !authorities.is_empty() && authorities != state.kept.authorities {
+            info!(
+                count = authorities.len(),
+                "the hub's authorities have changed"
+            );
+            state.kept.authorities = authorities;
+            if let Err(error) = self.save(&state).await {
+                error!(%error, "the hub's authorities cannot be kept");
+            }
         }
-        let renew = authorities.first() != state.kept.authorities.first();
-        info!(
-            count = authorities.len(),
-            "the hub's authorities have changed"
-        );
-        state.kept.authorities = authorities;
-        if let Err(error) = self.save(&state).await {
-            error!(%error, "the hub's authorities cannot be kept");
-        }
+        let renew = state.kept.authority_has_changed();
         renew.then(|| NEW_AUTHORITY_SPREAD.mul_f64(rand::random()))
     }
 }
@@ -363,7 +364,11 @@ fn request(key: &KeyPair) -> Result<Vec<u8>, String> {
     Ok(request.der().to_vec())
 }
 
-fn certified(key: &KeyPair, issued: Option<IssuedCertificate>) -> Result<Certified, String> {
+fn certified(
+    key: &KeyPair,
+    issued: Option<IssuedCertificate>,
+    authorities: &[Bytes],
+) -> Result<Certified, String> {
     let issued = issued.ok_or("the hub sent no certificate")?;
     let time = |at: Option<prost_types::Timestamp>| {
         let at = at.ok_or("the hub sent no time")?;
@@ -387,6 +392,7 @@ fn certified(key: &KeyPair, issued: Option<IssuedCertificate>) -> Result<Certifi
         chain,
         not_after,
         renew_after,
+        authority: authorities.first().cloned(),
     })
 }
 

@@ -46,6 +46,8 @@ pub(super) struct Certified {
     pub(super) chain: Vec<Bytes>,
     pub(super) not_after: Timestamp,
     pub(super) renew_after: Timestamp,
+    /// The authority that certified when it was made: the first of the trusted ones then.
+    pub(super) authority: Option<Bytes>,
 }
 
 /// Everything that is kept.
@@ -87,6 +89,12 @@ impl Kept {
             return false;
         }
         self.candidate.take().is_some()
+    }
+
+    /// Whether another authority than that of our certificate certifies now. Our own may be about to go.
+    pub(super) fn authority_has_changed(&self) -> bool {
+        let used = self.newest().and_then(|used| used.authority.as_ref());
+        used.is_some() && used != self.authorities.first()
     }
 
     /// What to show and to trust.
@@ -134,7 +142,21 @@ mod tests {
             chain: vec![Bytes(vec![mark])],
             not_after: at(2400),
             renew_after: at(1600),
+            authority: Some(Bytes(vec![9])),
         }
+    }
+
+    #[test]
+    fn a_certificate_of_another_authority_than_the_one_that_certifies_is_noticed() {
+        let mut kept = Kept {
+            current: Some(certified(1)),
+            authorities: vec![Bytes(vec![9]), Bytes(vec![8])],
+            ..Kept::default()
+        };
+        assert!(!kept.authority_has_changed());
+        kept.authorities.reverse();
+        assert!(kept.authority_has_changed(), "however often it is asked");
+        assert!(kept.authority_has_changed());
     }
 
     #[test]

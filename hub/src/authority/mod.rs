@@ -530,3 +530,40 @@ fn own_credentials(
     };
     Ok((credentials, issued))
 }
+
+#[cfg(test)]
+mod tests {
+    use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+    use super::*;
+
+    #[test]
+    fn the_hubs_own_certificate_is_good_for_agents_whose_clocks_are_an_hour_off() {
+        let domain: TrustDomain = "nabu".parse().unwrap();
+        let now = Timestamp::now();
+        let (signer, _) = Signer::generate(&domain, now).unwrap();
+        let pin = signer.pin().to_string();
+        let ring = Ring {
+            state: AuthorityState {
+                revision: 1,
+                serving: pin.clone(),
+                incoming: None,
+                issuing: pin,
+            },
+            known: vec![Known {
+                signer: Arc::new(signer),
+                created_at: None,
+            }],
+        };
+        let names = ["hub.example.com".to_owned(), "127.0.0.1".to_owned()];
+        let (credentials, _) = own_credentials(&ring, &domain, &names).unwrap();
+        let (_, own) = X509Certificate::from_der(&credentials.chain[0]).unwrap();
+        let hour = 3600;
+        assert!(own.validity().not_before.timestamp() <= now.as_second() - hour);
+        // It is made anew at two thirds of its life.
+        let third = i64::try_from(OWN_LIFETIME.as_secs() / 3).unwrap();
+        assert!(own.validity().not_after.timestamp() - now.as_second() >= 2 * third + hour);
+        // Agents that know only the pin find the authority in the chain.
+        assert_eq!(credentials.chain[1], credentials.roots[0]);
+    }
+}

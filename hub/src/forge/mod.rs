@@ -5,6 +5,8 @@
 //! write by itself. [`registry`] gives the forge of a target; [`http`] is the one way to send a request.
 
 mod access;
+mod doubt;
+mod error_table;
 pub mod forgejo;
 mod git;
 mod github;

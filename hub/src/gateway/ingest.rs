@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use nabu_common::ids::{ClusterId, ResponseKey, ResponseUid};
@@ -10,17 +11,23 @@ use nabu_proto::agent_v1::{
     Accepted, Credit, Observed as ObservedFrame, RefusalCode, SessionResponse,
 };
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tonic::Status;
 use tracing::{info, warn};
 
-use super::Shared;
+use super::bounds::{self, RefusalBounds};
 use super::convert::{self, Refusal};
 use super::outbox::Outbox;
+use super::{Farewell, Shared};
 use crate::response::{Observation, Response};
 use crate::store::{
     AuditEvent, Observed, ResponseSummary, RoutedTo, StoreError, missing_from_inventory,
 };
 
+/// Observations after which the cluster's unfinished responses are counted again.
+const COUNT_EVERY: u64 = 1024;
+/// How often a cluster that has too many of them is looked at.
+const LOOK_FOR_ROOM: Duration = Duration::from_secs(2);
 /// Observations that share one call to the store.
 const BATCH: usize = 64;
 
@@ -47,6 +54,9 @@ pub(super) struct Ingest {
     pub(super) cluster: ClusterId,
     pub(super) outbox: Arc<Outbox>,
     pub(super) outgoing: mpsc::Sender<Result<SessionResponse, Status>>,
+    pub(super) refusals: RefusalBounds,
+    /// Observations since the cluster's unfinished responses were counted.
+    pub(super) since_counted: u64,
 }
 
 /// The agent is gone, or the store failed: the session is over.
@@ -54,6 +64,14 @@ pub(super) struct Ingest {
 pub(super) enum Stopped {
     Gone,
     Store(StoreError),
+    /// The agent went too far.
+    TooFar(Farewell),
+}
+
+impl From<Farewell> for Stopped {
+    fn from(farewell: Farewell) -> Self {
+        Self::TooFar(farewell)
+    }
 }
 
 impl From<StoreError> for Stopped {
@@ -64,7 +82,7 @@ impl From<StoreError> for Stopped {
 
 impl Ingest {
     /// Takes items until their sender is gone.
-    pub(super) async fn run(self, mut items: mpsc::Receiver<Item>) -> Result<(), Stopped> {
+    pub(super) async fn run(mut self, mut items: mpsc::Receiver<Item>) -> Result<(), Stopped> {
         let mut batch = Vec::with_capacity(BATCH);
         let mut inventory = None;
         while items.recv_many(&mut batch, BATCH).await > 0 {
@@ -85,7 +103,7 @@ impl Ingest {
     }
 
     async fn store(
-        &self,
+        &mut self,
         frames: Vec<ObservedFrame>,
         inventory: &mut Option<Inventory>,
     ) -> Result<(), Stopped> {
@@ -102,12 +120,16 @@ impl Ingest {
                 Ok(observation) => {
                     if let Some(inventory) = inventory {
                         inventory.named.insert(observation.key.uid.clone());
+                        if inventory.named.len() > bounds::INVENTORY {
+                            return Err(bounds::endless_inventory().into());
+                        }
                     }
                     observations.push(observation);
                 }
                 Err(refusal) => self.refuse(refusal).await?,
             }
         }
+        self.make_room(u64::from(credit)).await?;
         let answers: Vec<_> = observations
             .iter()
             .map(|seen| (seen.key.uid.clone(), seen.spec_hash))
@@ -145,6 +167,39 @@ impl Ingest {
             .await
     }
 
+    /// Waits while the cluster has too many unfinished responses: without credit its agent sends no more, and statuses go
+    /// on. Looks when the session begins, and now and then.
+    async fn make_room(&mut self, observed: u64) -> Result<(), Stopped> {
+        let limit = self.shared.settings.max_unfinished;
+        let begins = self.since_counted == 0;
+        self.since_counted += observed;
+        if limit == 0 || !begins && self.since_counted < COUNT_EVERY {
+            return Ok(());
+        }
+        self.since_counted = 1;
+        let mut told = false;
+        while self.shared.store.count_unfinished(&self.cluster).await? >= limit {
+            if !told {
+                warn!(
+                    limit,
+                    "the cluster has too many unfinished responses; more are taken when some have ended, or with \
+                    a larger --max-unfinished"
+                );
+                self.shared.metrics.refused("TooManyUnfinished");
+                let event = AuditEvent {
+                    at: Timestamp::now(),
+                    actor: "hub".to_owned(),
+                    action: "ClusterHeld".to_owned(),
+                    detail: format!("{limit} responses are unfinished"),
+                };
+                self.shared.store.audit(Some(&self.cluster), event).await?;
+                told = true;
+            }
+            tokio::time::sleep(LOOK_FOR_ROOM).await;
+        }
+        Ok(())
+    }
+
     /// The status comes first: whatever the executor makes of the response is newer.
     fn announce(&self, response: Arc<Response>) {
         self.outbox.publish(Arc::new(summary(&response)));
@@ -153,10 +208,14 @@ impl Ingest {
         }
     }
 
-    async fn refuse(&self, refusal: Refusal) -> Result<(), Stopped> {
+    async fn refuse(&mut self, refusal: Refusal) -> Result<(), Stopped> {
         warn!(cluster = %self.cluster, uid = refusal.uid, reason = refusal.message, "refused a frame");
         self.shared.metrics.refused("Frame");
-        if refusal.code == RefusalCode::NotAllowed || refusal.code == RefusalCode::Conflicting {
+        let suspicious = matches!(
+            refusal.code,
+            RefusalCode::NotAllowed | RefusalCode::Conflicting
+        );
+        if suspicious && self.refusals.refusal(Instant::now())? {
             let event = AuditEvent {
                 at: Timestamp::now(),
                 actor: format!("agent/{}", self.cluster),

@@ -5,6 +5,7 @@
 //! [`convert`]. What to do with a response is none of this module's business: it tells [`crate::execute`] that
 //! something was stored, and takes the statuses that come of it.
 
+mod bounds;
 mod convert;
 mod identity;
 mod ingest;
@@ -47,6 +48,8 @@ pub struct Settings {
     pub resync: Duration,
     /// Observed frames that an agent may send before it needs credit.
     pub credit: u32,
+    /// Unfinished responses that one cluster may have; 0 stands for any number.
+    pub max_unfinished: u64,
 }
 
 /// Everything that sessions share; clones share it too.

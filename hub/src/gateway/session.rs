@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use tracing::{Instrument as _, debug, error, info, info_span, warn};
 
+use super::bounds::{FrameBounds, RefusalBounds};
 use super::identity::{self, Dismissal, RENEWAL};
 use super::ingest::{Ingest, Item, Stopped};
 use super::outbox::{Next, Outbox};
@@ -251,6 +252,8 @@ impl Session {
             cluster: self.cluster.clone(),
             outbox: Arc::clone(&live.outbox),
             outgoing: self.outgoing.clone(),
+            refusals: RefusalBounds::default(),
+            since_counted: 0,
         };
         let reader = self.read(&mut frames, items, acks, live);
         let tasks = async {
@@ -271,6 +274,7 @@ impl Session {
             farewell = reader => farewell,
             stopped = &mut tasks => match stopped {
                 Some(Stopped::Store(error)) => Some(store_failed(&error)),
+                Some(Stopped::TooFar(farewell)) => Some(self.sent_away(farewell).await),
                 Some(Stopped::Gone) | None => None,
             },
         };
@@ -287,6 +291,7 @@ impl Session {
         live: &OpenSession,
     ) -> Option<Farewell> {
         let silence = self.shared.settings.heartbeat * SILENT_INTERVALS;
+        let mut bounds = FrameBounds::new(self.shared.settings.heartbeat);
         loop {
             let frame = match timeout(silence, frames.message()).await {
                 Ok(Ok(Some(SessionRequest { frame: Some(frame) }))) => frame,
@@ -303,6 +308,18 @@ impl Session {
                 }
             };
             self.shared.metrics.received(kind(&frame));
+            let touch = match &frame {
+                Incoming::Heartbeat(_) => bounds.heartbeat(Instant::now()),
+                Incoming::SnapshotBegin(_) => bounds.inventory(Instant::now()).map(|()| false),
+                _ => Ok(false),
+            };
+            let touch = match touch {
+                Ok(touch) => touch,
+                Err(farewell) => return Some(self.sent_away(farewell).await),
+            };
+            if touch {
+                self.touch().await;
+            }
             if let Err(farewell) = self.take(frame, &items, &acks, live).await {
                 return Some(farewell);
             }
@@ -324,7 +341,7 @@ impl Session {
                 ));
             }
             Incoming::Heartbeat(beat) => {
-                self.heartbeat(&beat).await;
+                self.heartbeat(&beat);
                 return Ok(());
             }
             Incoming::RenewCertificate(request) => {
@@ -364,7 +381,7 @@ impl Session {
         Ok(())
     }
 
-    async fn heartbeat(&self, beat: &Heartbeat) {
+    fn heartbeat(&self, beat: &Heartbeat) {
         let now = Timestamp::now();
         self.shared.metrics.backlog(&self.cluster, beat.backlog);
         let ack = convert::frame(Outgoing::HeartbeatAck(HeartbeatAck {
@@ -372,9 +389,29 @@ impl Session {
         }));
         // A connection that takes nothing more is noticed by the agent's silence.
         let _ = self.outgoing.try_send(Ok(ack));
-        if let Err(error) = self.shared.store.touch_cluster(&self.cluster, now).await {
+    }
+
+    async fn touch(&self) {
+        let touched = (self.shared.store).touch_cluster(&self.cluster, Timestamp::now());
+        if let Err(error) = touched.await {
             warn!(%error, "cannot note the heartbeat");
         }
+    }
+
+    /// Notes that an agent went too far.
+    async fn sent_away(&self, farewell: Farewell) -> Farewell {
+        warn!(remote = %self.peer.remote_addr, message = farewell.message, "an agent went too far");
+        self.shared.metrics.refused("TooFar");
+        let event = AuditEvent {
+            at: Timestamp::now(),
+            actor: format!("agent/{}", self.cluster),
+            action: "SessionEnded".to_owned(),
+            detail: farewell.message.clone(),
+        };
+        if let Err(error) = self.shared.store.audit(Some(&self.cluster), event).await {
+            error!(%error, "cannot write the audit log");
+        }
+        farewell
     }
 
     /// Ends only with an error.

@@ -380,6 +380,9 @@ pub trait Store: Send + Sync {
         now: Timestamp,
     ) -> Result<(), StoreError>;
 
+    /// How many responses of a cluster are not in a terminal phase.
+    async fn count_unfinished(&self, cluster: &ClusterId) -> Result<u64, StoreError>;
+
     /// The unfinished responses of a cluster (not terminal and not yet marked deleted), with the time when each was first stored.
     async fn unfinished_of(
         &self,

@@ -9,6 +9,7 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use base64::Engine as _;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use kube::Api;
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::cluster::TestCluster;
-use crate::process::{Process, workspace_binary};
+use crate::process::{Process, tail, workspace_binary};
 use crate::wait::ready;
 
 /// The name of the pod that there would be.
@@ -33,6 +34,7 @@ pub struct Deployed {
     environment: BTreeMap<String, String>,
     mounts: Vec<String>,
     ports: BTreeMap<String, u16>,
+    token: Option<String>,
     process: Option<Process>,
 }
 
@@ -54,6 +56,7 @@ impl Deployed {
             environment: BTreeMap::new(),
             mounts: Vec::new(),
             ports: BTreeMap::new(),
+            token: None,
             process: None,
         };
         // The image's entry point has the image's name.
@@ -163,6 +166,7 @@ impl Deployed {
         write_kubeconfig(cluster, &path, &self.namespace, &token)?;
         let path = path.display().to_string();
         self.environment.insert("KUBECONFIG".to_owned(), path);
+        self.token = Some(token);
         Ok(())
     }
 
@@ -199,17 +203,82 @@ impl Deployed {
         Ok(())
     }
 
+    /// Starts the container's program as a runtime would: in the unpacked image as its only, read-only root, as `uid` without
+    /// any capability, with the container's own paths, and within `memory` bytes where a memory cgroup can be made.
+    pub fn launch_in(
+        &mut self,
+        cluster: &TestCluster,
+        image: &Path,
+        (uid, memory): (u32, Option<&MemoryLimit>),
+    ) -> Result<()> {
+        for mount in &self.mounts {
+            copy(
+                &self.inside(mount),
+                &image.join(mount.trim_start_matches('/')),
+            )?;
+        }
+        let mut command = Command::new("unshare");
+        command.env_clear();
+        for (name, value) in self
+            .environment
+            .iter()
+            .filter(|(name, _)| *name != "KUBECONFIG")
+        {
+            command.env(name, value);
+        }
+        if let Some(token) = &self.token {
+            let account = image.join("var/run/secrets/kubernetes.io/serviceaccount");
+            std::fs::create_dir_all(&account)?;
+            let admin = serde_json::to_value(Kubeconfig::read_from(cluster.kubeconfig())?)?;
+            let server = &admin["clusters"][0]["cluster"];
+            let authority = text(&server["certificate-authority-data"])?;
+            let authority = base64::engine::general_purpose::STANDARD.decode(authority)?;
+            std::fs::write(account.join("token"), token)?;
+            std::fs::write(account.join("ca.crt"), authority)?;
+            std::fs::write(account.join("namespace"), &self.namespace)?;
+            let address = text(&server["server"])?.trim_start_matches("https://");
+            let (host, port) = address.split_once(':').context("a server without a port")?;
+            command
+                .env("KUBERNETES_SERVICE_HOST", host)
+                .env("KUBERNETES_SERVICE_PORT", port);
+        }
+        // The shell is of the host; nothing of it is left when the program runs.
+        let script = "if [ -n \"$2\" ]; then echo $$ > \"$2/cgroup.procs\"; fi && mount --bind \"$1\" \"$1\" && \
+            mount -o remount,ro,bind \"$1\" && root=$1 uid=$3 && shift 3 && \
+            exec unshare --root \"$root\" --setgid \"$uid\" --setuid \"$uid\" -- \"$@\"";
+        command
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+                script,
+                "sh",
+            ])
+            .arg(image)
+            .arg(memory.map_or(Path::new(""), |limit| limit.folder.as_path()))
+            .arg(uid.to_string())
+            .arg(format!("/{}", self.name))
+            .args(&self.arguments);
+        let log = self.dir.path().join("log");
+        self.process = Some(Process::start(&self.name, &mut command, &log)?);
+        Ok(())
+    }
+
     /// Starts the process and waits until its readiness probe says yes.
     pub async fn start(&mut self) -> Result<()> {
         self.launch()?;
-        self.ready(Duration::from_mins(1)).await
+        self.ready(Duration::from_secs(30)).await
     }
 
     /// Waits until the readiness probe says yes.
     pub async fn ready(&mut self, limit: Duration) -> Result<()> {
         let url = format!("{}/readyz", self.ops_url()?);
         let process = self.process.as_mut().context("it does not run")?;
-        ready(&format!("{} is ready", self.name), process, &url, limit).await
+        let waited = ready(&format!("{} is ready", self.name), process, &url, limit).await;
+        waited.with_context(|| tail(&self.log(), 20))
     }
 
     /// Runs to the end: a Pod of `helm test`. Its names of Services become addresses here.
@@ -251,6 +320,52 @@ impl Deployed {
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
+}
+
+/// A memory cgroup of one test.
+pub struct MemoryLimit {
+    folder: PathBuf,
+}
+
+impl MemoryLimit {
+    /// Limits memory to this many bytes; nothing where cgroups cannot be made, as for users without rights.
+    pub fn create(bytes: u64) -> Option<Self> {
+        let name = format!("nabu-test-{}", std::process::id());
+        for (parent, file) in [
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            ("/sys/fs/cgroup", "memory.max"),
+        ] {
+            let folder = Path::new(parent).join(&name);
+            if std::fs::create_dir(&folder).is_ok() {
+                let limit = Self { folder };
+                if std::fs::write(limit.folder.join(file), bytes.to_string()).is_ok() {
+                    return Some(limit);
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Drop for MemoryLimit {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.folder);
+    }
+}
+
+/// Copies a folder, readable for whoever the program runs as.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            std::fs::write(target, std::fs::read(entry.path())?)?;
+        }
+    }
+    Ok(())
 }
 
 /// A token by the `TokenRequest` API, as a kubelet gets it.

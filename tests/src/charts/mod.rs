@@ -1,6 +1,7 @@
 //! The Helm charts for tests and the demo: the pinned helm and kubectl, the matrix of values, and what is rendered.
 //!
-//! [`deployed`] runs what a rendered Deployment says; [`tables`] makes the generated parts of READMEs and of the book.
+//! [`release`] installs them, [`deployed`] runs what a rendered Deployment says, and [`tables`] makes the generated parts of
+//! READMEs and of the book.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,6 +12,7 @@ use serde_json::Value;
 use crate::process::{repository_root, testbed_path};
 
 pub mod deployed;
+pub mod release;
 pub mod tables;
 
 /// The charts.

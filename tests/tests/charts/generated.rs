@@ -8,7 +8,7 @@ use nabu_tests::charts::{CHARTS, Case, folder};
 use nabu_tests::process::repository_root;
 
 /// Compares a file with what it should be, or writes it if `UPDATE` is set.
-fn check(path: &Path, wanted: &str) -> Result<()> {
+pub(crate) fn check(path: &Path, wanted: &str) -> Result<()> {
     if std::env::var_os("UPDATE").is_some() {
         std::fs::create_dir_all(path.parent().context("no folder")?)?;
         return Ok(std::fs::write(path, wanted)?);

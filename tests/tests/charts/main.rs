@@ -2,6 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test binary has no outside")]
 
+mod accepted;
+mod bed;
+mod examples;
 mod generated;
+mod image;
+mod kubectl;
+mod lifecycle;
+mod migration;
 mod render;
+mod rights;
 mod schema;

@@ -25,7 +25,7 @@ use tonic::transport::{Channel, Endpoint};
 use crate::bed::small_change;
 
 /// An agent that says whatever a test wants.
-struct Liar {
+pub(crate) struct Liar {
     frames: mpsc::Sender<SessionRequest>,
     answers: Streaming<SessionResponse>,
 }
@@ -38,7 +38,7 @@ async fn channel(url: String, tls: &std::path::Path) -> Result<Channel> {
 }
 
 impl Liar {
-    async fn connect(hub: &TestHub, certificate: &str, hello: Hello) -> Result<Self> {
+    pub(crate) async fn connect(hub: &TestHub, certificate: &str, hello: Hello) -> Result<Self> {
         let channel = channel(hub.agents_url(), &hub.issue_agent(certificate)?).await?;
         let (frames, outgoing) = mpsc::channel(16);
         let liar = Self {
@@ -52,20 +52,20 @@ impl Liar {
         Ok(liar)
     }
 
-    async fn say(&self, frame: Frame) -> Result<()> {
+    pub(crate) async fn say(&self, frame: Frame) -> Result<()> {
         Ok(self
             .frames
             .send(SessionRequest { frame: Some(frame) })
             .await?)
     }
 
-    async fn hear(&mut self) -> Result<Answer> {
+    pub(crate) async fn hear(&mut self) -> Result<Answer> {
         let answer = self.answers.message().await?.context("the stream ended")?;
         answer.frame.context("an empty frame")
     }
 }
 
-fn hello(kube_system_uid: &str) -> Hello {
+pub(crate) fn hello(kube_system_uid: &str) -> Hello {
     Hello {
         protocol_version: PROTOCOL_VERSION,
         kube_system_uid: kube_system_uid.to_owned(),
@@ -73,7 +73,7 @@ fn hello(kube_system_uid: &str) -> Hello {
     }
 }
 
-async fn hub() -> Result<TestHub> {
+pub(crate) async fn hub() -> Result<TestHub> {
     TestHub::start(
         &[("config.yaml", noop_config("o/r"))],
         HubOptions::default(),
@@ -121,7 +121,7 @@ async fn a_frame_that_names_another_cluster_is_refused_audited_and_served_by_no_
 }
 
 /// What a statement finds in the hub's database, as an administrator would look with SQLite's own shell.
-fn sqlite(hub: &TestHub, statement: &str) -> Result<String> {
+pub(crate) fn sqlite(hub: &TestHub, statement: &str) -> Result<String> {
     let output = std::process::Command::new("sqlite3")
         .arg(hub.store_path())
         .arg(statement)

@@ -12,13 +12,16 @@
 mod bed;
 mod binaries;
 mod crash;
+mod enrolment;
 mod failures;
 mod follow;
 mod github;
 mod gitlab;
+mod hostile;
 mod identity;
 mod objects;
 mod outages;
+mod refusals;
 mod routes;
 mod watched_config;
 mod webhooks;

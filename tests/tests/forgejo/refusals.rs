@@ -97,6 +97,59 @@ async fn what_is_missing_or_forbidden_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_the_server_forbids_is_named_with_a_remedy() {
+    let bed = Bed::new("forbidden").await;
+    let expect = async |intent: &Intent, kind, reason: &str, words: &str| {
+        let error = bed.failure(intent).await;
+        let said = (error.kind, error.reason.as_str());
+        assert_eq!(said, (kind, reason), "{}", error.detail);
+        assert!(error.detail.contains(words), "{}", error.detail);
+    };
+    let scopes = "read:repository";
+    let reader = bed.forge.scoped_token("reader", scopes).unwrap();
+    set_token(&bed.hub.credentials, &reader);
+    let intent = bed.intent("u-1", &REVOKE);
+    let denied = ErrorType::Unauthorized;
+    expect(&intent, denied, "PermissionDenied", "write:repository").await;
+    let stranger = bed.forge.scoped_token("stranger", "read:user").unwrap();
+    set_token(&bed.hub.credentials, &stranger);
+    expect(&intent, denied, "PermissionDenied", "required scope").await;
+    let writer = bed
+        .forge
+        .scoped_token("writer", "write:repository")
+        .unwrap();
+    set_token(&bed.hub.credentials, &writer);
+    bed.pull(&intent).await;
+
+    // To git, a branch is a folder for those that begin with its name.
+    for (uid, other) in [
+        ("u-2", "nabu/prod-eu/u-2/more"),
+        ("u-3/more", "nabu/prod-eu/u-3"),
+    ] {
+        bed.repository.add_branch(other, "main").await.unwrap();
+        let mut in_the_way = bed.intent(&uid.replace('/', "-"), &REVOKE);
+        in_the_way.branch = format!("nabu/prod-eu/{uid}");
+        expect(
+            &in_the_way,
+            ErrorType::Conflicting,
+            "BranchTaken",
+            "branchPrefix",
+        )
+        .await;
+    }
+
+    bed.repository.protect("nabu/**").await.unwrap();
+    let protected = bed.intent("u-4", &REVOKE);
+    expect(
+        &protected,
+        ErrorType::Permanent,
+        "RulesetForbids",
+        "branchPrefix",
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_outage_is_no_failure_and_ends_with_the_server() {
     let mut forge = TestForge::start().await.unwrap();
     let repository = forge.create_repository("outage").await.unwrap();

@@ -100,6 +100,17 @@ impl Bed {
     }
 }
 
+impl Drop for Bed {
+    /// Whatever a test is about: every document that was sent keeps to GitLab's schema and limits.
+    fn drop(&mut self) {
+        let violations = self.gitlab.violations();
+        assert!(
+            std::thread::panicking() || violations.is_empty(),
+            "{violations:?}"
+        );
+    }
+}
+
 pub(crate) fn set_token(credentials: &Credentials, token: &str) {
     set_secret(credentials, &[("token", token)]);
 }

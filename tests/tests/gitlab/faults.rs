@@ -13,15 +13,20 @@ use serde_json::json;
 
 use crate::bed::{Bed, DENY, NEW, failure, make};
 
-/// Fails at the n-th request, then works; whatever happened, there is one merge request with the change.
-async fn survives(effect: Effect, number: u32) -> (ForgeError, Bed) {
+/// Something happens to the n-th request. Whatever comes of that, nothing is written twice in the attempt, and after the next
+/// one there is one merge request with the change.
+async fn survives(effect: Effect, number: u32) -> Result<Made, ForgeError> {
     let bed = Bed::new().await;
     let intent = bed.intent("u-1", &DENY);
     bed.gitlab.fail(Fault::new(effect.clone()).at(number));
     let (made, requests) = bed.make(&intent).await;
-    let error = made.expect_err(&format!("{effect:?} at {number}"));
-    assert_eq!(requests, number, "{effect:?}: nothing is sent twice");
-    assert_eq!(bed.gitlab.requests().len(), number as usize);
+    let sent = bed.gitlab.requests();
+    assert_eq!(sent.len(), requests as usize);
+    for write in ["/repository/commits", "/merge_requests"] {
+        let posts = sent.iter().filter(|one| one.method == "POST");
+        let times = posts.filter(|one| one.path.ends_with(write)).count();
+        assert!(times <= 1, "{effect:?} at {number}: {write} {times} times");
+    }
 
     let (pull, _) = bed.pull(&intent).await;
 
@@ -31,50 +36,76 @@ async fn survives(effect: Effect, number: u32) -> (ForgeError, Bed) {
     let file = bed.project.file(&intent.branch, NEW).unwrap();
     assert_eq!(file.as_deref(), DENY[0].1);
     assert_eq!(bed.project.commit(&intent.branch).unwrap().parents.len(), 1);
-    (error, bed)
+    made
+}
+
+/// The attempt ends with the merge request all the same.
+async fn makes_up_for(effect: Effect, number: u32) {
+    let made = survives(effect.clone(), number).await;
+    let is_there = matches!(made, Ok(Made::PullRequest(_)));
+    assert!(is_there, "{effect:?} at {number}: {made:?}");
+}
+
+/// The question comes first, then the commit, then the merge request.
+const QUESTION: u32 = 1;
+const WRITES: [u32; 2] = [2, 3];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_connection_ends_in_one_merge_request() {
+    let fails = async |effect: Effect, number| {
+        let error = failure(survives(effect, number).await);
+        assert_eq!(
+            (error.kind, error.reason.as_str()),
+            (ErrorType::Transient, "ConnectionLost")
+        );
+    };
+    for effect in [Effect::CutBefore, Effect::CutAfter, Effect::Truncate(1)] {
+        fails(effect, QUESTION).await;
+    }
+    for write in WRITES {
+        fails(Effect::CutBefore, write).await;
+        makes_up_for(Effect::CutAfter, write).await;
+        makes_up_for(Effect::Truncate(1), write).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cut_before_or_after_any_request_ends_in_one_merge_request() {
-    for number in 1..=3 {
-        for effect in [Effect::CutBefore, Effect::CutAfter, Effect::Truncate(1)] {
-            let is_cut = effect != Effect::Truncate(1);
-            let (error, _) = survives(effect, number).await;
-            let error = failure(Err(error));
-            assert_eq!(error.kind, ErrorType::Transient, "{}", error.detail);
-            assert!(!is_cut || error.reason == "ConnectionLost", "{error:?}");
+async fn an_outage_ends_in_one_merge_request() {
+    for status in [502, 503, 504] {
+        let answer = Reply::html(status);
+        for number in [QUESTION, 2, 3] {
+            let made = survives(Effect::Answer(answer.clone()), number).await;
+            let waits = matches!(made, Err(ForgeError::Unavailable { .. }));
+            assert!(waits, "{status} at {number}: {made:?}");
+        }
+        for write in WRITES {
+            makes_up_for(Effect::AnswerAfter(answer.clone()), write).await;
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outage_before_or_after_any_request_ends_in_one_merge_request() {
-    for number in 1..=3 {
-        for status in [502, 503, 504] {
-            let (error, _) = survives(Effect::AnswerAfter(Reply::html(status)), number).await;
-            assert!(matches!(error, ForgeError::Unavailable { .. }), "{error:?}");
-        }
-        let (error, _) = survives(Effect::Answer(Reply::html(502)), number).await;
-        assert!(matches!(error, ForgeError::Unavailable { .. }), "{error:?}");
-        let internal = Reply::json(500, &json!({ "message": "500 Internal Server Error" }));
-        let (error, _) = survives(Effect::AnswerAfter(internal), number).await;
-        let error = failure(Err(error));
-        assert_eq!(
-            (error.kind, error.reason.as_str()),
-            (ErrorType::Transient, "ForgeError")
-        );
+async fn a_failure_of_the_server_itself_ends_in_one_merge_request() {
+    let internal = Reply::json(500, &json!({ "message": "500 Internal Server Error" }));
+    // Over the REST API, there may be nothing wrong.
+    makes_up_for(Effect::Answer(internal.clone()), QUESTION).await;
+    for write in WRITES {
+        let error = failure(survives(Effect::Answer(internal.clone()), write).await);
+        let said = (error.kind, error.reason.as_str());
+        assert_eq!(said, (ErrorType::Transient, "ForgeError"));
+        makes_up_for(Effect::AnswerAfter(internal.clone()), write).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_for_people_with_a_success_is_no_success() {
-    for number in 1..=3 {
-        let (error, _) = survives(Effect::AnswerAfter(Reply::html(200)), number).await;
-        let error = failure(Err(error));
-        assert_eq!(
-            (error.kind, error.reason.as_str()),
-            (ErrorType::Transient, "ForgeError")
-        );
+    let page = Reply::html(200);
+    makes_up_for(Effect::Answer(page.clone()), QUESTION).await;
+    for write in WRITES {
+        let error = failure(survives(Effect::Answer(page.clone()), write).await);
+        let said = (error.kind, error.reason.as_str());
+        assert_eq!(said, (ErrorType::Transient, "ForgeError"));
+        makes_up_for(Effect::AnswerAfter(page.clone()), write).await;
     }
 }
 
@@ -98,9 +129,9 @@ async fn a_limit_says_how_long_to_wait() {
                 31,
             ),
         ] {
-            let (error, _) = survives(Effect::Limit(limit), number).await;
-            let ForgeError::RateLimited { retry_after, .. } = error else {
-                panic!("{error:?}")
+            let made = survives(Effect::Limit(limit), number).await;
+            let Err(ForgeError::RateLimited { retry_after, .. }) = made else {
+                panic!("{made:?}")
             };
             assert_eq!(retry_after.as_secs(), seconds);
         }
@@ -159,19 +190,73 @@ async fn somebody_who_was_faster_is_found_by_the_number_that_gitlab_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_answer_in_time_is_transient() {
-    let bed = Bed::new().await;
+async fn no_answer_in_time_is_looked_for_and_else_transient() {
     let timeouts = Timeouts {
         connect: Duration::from_secs(2),
-        total: Duration::from_millis(300),
+        total: Duration::from_secs(1),
     };
+    for (effect, number, done) in [
+        (Effect::HoldBefore, 1, false),
+        (Effect::HoldBefore, 2, false),
+        (Effect::HoldAfter, 2, true),
+        (Effect::HoldBefore, 3, false),
+        (Effect::HoldAfter, 3, true),
+    ] {
+        let bed = Bed::new().await;
+        let metrics = ForgeMetrics::register(&mut Registry::default());
+        let forges = Forges::with_timeouts(bed.hub.credentials.clone(), metrics, timeouts);
+        bed.gitlab.fail(Fault::new(effect).at(number));
+        let (made, _) = make(&forges, &bed.intent("u-1", &DENY)).await;
+        if done {
+            assert!(
+                matches!(made, Ok(Made::PullRequest(_))),
+                "{number}: {made:?}"
+            );
+            assert_eq!(bed.project.merge_requests().unwrap().len(), 1);
+        } else {
+            let error = failure(made);
+            let said = (error.kind, error.reason.as_str());
+            assert_eq!(said, (ErrorType::Transient, "Timeout"), "{number}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_that_lag_behind_make_no_second_merge_request() {
+    let bed = Bed::new().await;
+    let intent = bed.intent("u-1", &DENY);
+    bed.gitlab.freeze();
+    let (first, _) = bed.pull(&intent).await;
+    let lag = || Fault::new(Effect::Frozen).always();
+
+    // While nothing shows it, nothing is made.
+    bed.gitlab.fail(lag());
+    let posts = bed.count("POST");
+    let error = bed.failure(&intent).await;
+    let said = (error.kind, error.reason.as_str());
+    assert_eq!(said, (ErrorType::Transient, "Behind"), "{}", error.detail);
+    assert_eq!(bed.count("POST"), posts + 1, "only the question");
+
+    // It is enough that one read shows it.
+    bed.gitlab.faults().clear();
+    bed.gitlab.fail(lag().path("/api/graphql"));
+    let (again, requests) = bed.pull(&intent).await;
+    assert_eq!((&again.url, again.adopted, requests), (&first.url, true, 2));
+
+    // A hub that remembers nothing finds the branch, and then the merge request when it wants to open it.
+    bed.gitlab.faults().clear();
+    bed.gitlab.fail(lag());
     let metrics = ForgeMetrics::register(&mut Registry::default());
-    let forges = Forges::with_timeouts(bed.hub.credentials.clone(), metrics, timeouts);
-    bed.gitlab.fail(Fault::new(Effect::HoldBefore));
-    let (made, requests) = make(&forges, &bed.intent("u-1", &DENY)).await;
-    let error = failure(made);
-    assert_eq!(
-        (error.kind, error.reason.as_str(), requests),
-        (ErrorType::Transient, "Timeout", 1)
-    );
+    let forges = Forges::new(bed.hub.credentials.clone(), metrics);
+    let (made, _) = make(&forges, &intent).await;
+    assert!(made.is_err(), "{made:?}");
+    bed.gitlab.faults().clear();
+    bed.gitlab.fail(lag().method("POST"));
+    bed.gitlab.fail(lag().path("state=all"));
+    let (made, _) = make(&forges, &intent).await;
+    let Ok(Made::PullRequest(again)) = made else {
+        panic!("{made:?}")
+    };
+    assert_eq!((again.url, again.adopted), (first.url, true));
+    assert_eq!(bed.project.merge_requests().unwrap().len(), 1);
 }

@@ -12,7 +12,11 @@ mod follow;
 #[cfg(test)]
 mod merging;
 #[cfg(test)]
+mod patches;
+#[cfg(test)]
 mod people;
+#[cfg(test)]
+mod question;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]

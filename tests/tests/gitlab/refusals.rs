@@ -159,6 +159,7 @@ async fn what_cannot_be_written_is_named() {
         "PermissionDenied",
     )
     .await;
+    assert_eq!(bed.project.branches().unwrap(), ["main"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,13 +172,14 @@ async fn an_archived_project_and_one_that_moved_are_named() {
         panic!("not parked: {made:?}");
     };
     assert_eq!(error.reason, "RepositoryArchived", "{}", error.detail);
+    assert_eq!(bed.gitlab.requests().len(), 1, "the question tells it");
 
     let bed = Bed::new().await;
     let intent = bed.intent("u-1", &DENY);
     bed.project.rename("ninsun-labs/elsewhere").unwrap();
     bed.expect(&intent, ErrorType::Permanent, "Moved").await;
     let posts = bed.count("POST");
-    assert_eq!(posts, 0, "the token goes nowhere else");
+    assert_eq!(posts, 1, "the question; nothing is written");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -200,6 +202,11 @@ async fn refused(number: u32, answer: (u16, Value), expected: (ErrorType, &str),
     let intent = bed.intent("u-1", &DENY);
     let (status, body) = answer;
     let reply = Reply::json(status, &body);
+    if number == 1 {
+        // The question is refused, and then what is asked over the REST API.
+        let again = Effect::Answer(reply.clone());
+        bed.gitlab.fail(Fault::new(again).at(2));
+    }
     bed.gitlab
         .fail(Fault::new(Effect::Answer(reply)).at(number));
     let error = bed.failure(&intent).await;
@@ -224,8 +231,6 @@ async fn a_refused_lookup_or_commit_is_told_in_gitlabs_words() {
     refused(1, said, missing, "no access").await;
 
     let rejected = (ErrorType::Permanent, "Rejected");
-    let said = text(400, "Commit message does not follow the pattern");
-    refused(2, said, rejected, "follow the pattern").await;
     refused(2, text(413, "too large"), rejected, "too large").await;
     let said = text(
         400,
@@ -238,10 +243,124 @@ async fn a_refused_lookup_or_commit_is_told_in_gitlabs_words() {
         "at this moment",
     )
     .await;
-    let said = text(405, "Non GET methods are not allowed for moved projects");
-    refused(2, said, (ErrorType::Permanent, "Moved"), "has moved").await;
     let said = text(500, "500 Internal Server Error");
     refused(2, said, (ErrorType::Transient, "ForgeError"), "500").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_words_of_a_refusal_tell_comes_with_a_remedy() {
+    use ErrorType::{Conflicting, Permanent, Transient, Unauthorized};
+
+    let rules = "push rules";
+    for (status, words, kind, reason, remedy) in [
+        (
+            400,
+            "Commit message does not follow the pattern '^A-'",
+            Permanent,
+            "RulesetForbids",
+            rules,
+        ),
+        (
+            400,
+            "File name x.key was prohibited by the pattern key$.",
+            Permanent,
+            "RulesetForbids",
+            rules,
+        ),
+        (
+            400,
+            "File x is larger than the allowed size of 1 MB",
+            Permanent,
+            "RulesetForbids",
+            rules,
+        ),
+        (
+            400,
+            "PUSH BLOCKED: Secrets detected in code changes",
+            Permanent,
+            "RulesetForbids",
+            "secret",
+        ),
+        (
+            403,
+            "You are not allowed to push code to protected branches on this project.",
+            Permanent,
+            "RulesetForbids",
+            "branchPrefix",
+        ),
+        (
+            400,
+            "pre-receive hook declined",
+            Permanent,
+            "RulesetForbids",
+            "administrators",
+        ),
+        (
+            400,
+            "The path 'rbac' is locked by Alice",
+            Conflicting,
+            "Conflict",
+            "lock",
+        ),
+        (
+            405,
+            "Non GET methods are not allowed for moved projects",
+            Permanent,
+            "Moved",
+            "correct repository",
+        ),
+        (
+            403,
+            "The request requires higher privileges than provided by the access token.",
+            Unauthorized,
+            "PermissionDenied",
+            "scope api",
+        ),
+        (
+            500,
+            "cannot lock ref 'refs/heads/x': is at 1 but expected 0",
+            Transient,
+            "BranchBusy",
+            "next attempt",
+        ),
+    ] {
+        refused(2, text(status, words), (kind, reason), remedy).await;
+        refused(3, text(status, words), (kind, reason), words).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_that_takes_nothing_now_is_waited_for() {
+    let words = "The repository is temporarily read-only. Please try again later.";
+    for number in [2, 3] {
+        let bed = Bed::new().await;
+        let reply = Reply::json(400, &json!({ "message": words }));
+        bed.gitlab
+            .fail(Fault::new(Effect::Answer(reply)).at(number));
+        let (made, _) = bed.make(&bed.intent("u-1", &DENY)).await;
+        let waits = matches!(made, Err(ForgeError::Unavailable { .. }));
+        assert!(waits, "{made:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_that_git_cannot_keep_beside_another_is_named() {
+    let bed = Bed::new().await;
+    for (uid, other) in [
+        ("u-1", "nabu/prod-eu/u-1/more"),
+        ("u-2/more", "nabu/prod-eu/u-2"),
+    ] {
+        bed.project.add_branch(other, "main").unwrap();
+        let mut intent = bed.intent(&uid.replace('/', "-"), &DENY);
+        intent.branch = format!("nabu/prod-eu/{uid}");
+        let detail = bed
+            .expect(&intent, ErrorType::Conflicting, "BranchTaken")
+            .await;
+        assert!(
+            detail.contains(&format!("beside the branch {other},")),
+            "{detail}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::super::http::{Reply, failed};
-use super::super::ours::{LINK, has_marker, has_trailers, is_our_name, not_a_file};
+use super::super::ours::{has_marker, has_trailers, is_our_name};
 use super::super::resolve::{Resolved, patched_paths};
 use super::super::{ForgeError, PullRequest};
 use super::api::Api;
@@ -63,7 +63,7 @@ impl Forgejo {
         // on is still making the branch.
         let in_the_making = refusal.says("cannot lock ref");
         if refusal.status.as_u16() == 403 && !in_the_making {
-            return Err(refusal.error());
+            return Err(self.explain(refusal));
         }
         let tip = match api.branch(branch).await? {
             Some(tip) => Some(tip),
@@ -71,13 +71,6 @@ impl Forgejo {
         };
         if let Some(tip) = tip {
             return self.adopt_tip(api, base, tip).await;
-        }
-        if in_the_making {
-            let detail = format!(
-                "the branch {branch} of {} is being made at this moment",
-                self.repository
-            );
-            return Err(failed(ErrorType::Transient, "BranchBusy", detail));
         }
         let length = branch.chars().count();
         if length > LONGEST_BRANCH {
@@ -87,7 +80,7 @@ impl Forgejo {
             );
             return Err(failed(ErrorType::Permanent, "Rejected", detail));
         }
-        Err(about_a_path(refusal, self.http.place()).unwrap_or_else(|| refusal.error()))
+        Err(self.explain(refusal))
     }
 
     /// The branch exists: with our commit, without any commit, or with somebody else's.
@@ -178,7 +171,7 @@ impl Forgejo {
             return Ok(Committed::Stale);
         }
         if !reply.status.is_success() {
-            return Err(reply.error());
+            return Err(self.explain(&reply));
         }
         self.committed(api, &reply, &files).await
     }
@@ -190,17 +183,4 @@ impl Forgejo {
         );
         failed(ErrorType::Conflicting, "BranchTaken", detail)
     }
-}
-
-/// The server checks the path of each file that is written, and names the one at which there is no file.
-fn about_a_path(refusal: &Reply, place: &str) -> Option<ForgeError> {
-    let what = if refusal.says("a symbolic link exists") {
-        LINK
-    } else if refusal.says("a directory exists") {
-        "a folder"
-    } else {
-        return None;
-    };
-    let path = refusal.text_between("[path: ", "]").unwrap_or("a path");
-    Some(not_a_file(path, what, place))
 }

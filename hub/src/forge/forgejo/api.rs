@@ -6,6 +6,7 @@ use http::Method;
 use serde_json::{Map, Value, json};
 use url::Url;
 
+use super::super::doubt::{LastWrite, Write};
 use super::super::http::{Authorization, Call, Http, Reply};
 use super::super::metrics::Operation;
 use super::super::resolve::Resolved;
@@ -63,6 +64,8 @@ pub(super) struct Api<'a> {
     pub(super) auth: Authorization,
     /// The change without patches, once the patched files are known.
     pub(super) change: Resolved,
+    /// The last write that was sent.
+    pub(super) last_write: LastWrite,
 }
 
 impl Api<'_> {
@@ -233,6 +236,7 @@ impl Api<'_> {
             body.insert("committer".to_owned(), person);
         }
         let url = self.url("repos", &[self.repository, "contents"], None, "");
+        self.last_write.begin(Write::Commit);
         self.send(
             Operation::Commit,
             Method::POST,
@@ -273,6 +277,7 @@ impl Api<'_> {
             body["assignees"] = json!(options.assignees);
         }
         let url = self.url("repos", &[self.repository, "pulls"], None, "");
+        self.last_write.begin(Write::Open);
         self.send(Operation::Open, Method::POST, url, Some(body))
             .await
     }

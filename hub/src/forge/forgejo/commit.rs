@@ -57,7 +57,7 @@ impl Forgejo {
                 404 => self.explain_missing(api, base).await?,
                 // A server that does not know `upload` says just that something went wrong.
                 400 | 500 if self.knows_upload.load(Ordering::Relaxed) == UNKNOWN => {}
-                _ => return Err(reply.error()),
+                _ => return Err(self.explain(&reply)),
             }
         }
         self.commit_exactly(api, base, Some(branch)).await
@@ -111,9 +111,9 @@ impl Forgejo {
             }
             404 => {
                 self.explain_missing(api, base).await?;
-                Err(reply.error())
+                Err(self.explain(&reply))
             }
-            _ => Err(reply.error()),
+            _ => Err(self.explain(&reply)),
         }
     }
 

@@ -7,6 +7,7 @@
 mod adopt;
 mod api;
 mod commit;
+mod errors;
 mod extras;
 mod follow;
 mod patch;
@@ -23,8 +24,9 @@ use url::Url;
 use self::api::Api;
 use self::commit::Committed;
 use super::access::{api_root, authorization, web_address};
-use super::http::{Http, failed};
-use super::ours::refuse_base_branch;
+use super::doubt::{LastWrite, SECOND_LOOK_AFTER, Write};
+use super::http::{Http, Reply, failed};
+use super::ours::{has_trailers, refuse_base_branch};
 use super::resolve::Resolved;
 use super::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest};
 use crate::change::{CredentialRef, Intent};
@@ -109,6 +111,7 @@ impl Forgejo {
             job,
             auth,
             change: Resolved::default(),
+            last_write: LastWrite::default(),
         })
     }
 
@@ -151,7 +154,7 @@ impl Forgejo {
             let pull = api
                 .pull(base, &api.job.intent.branch)
                 .await?
-                .ok_or_else(|| reply.error())?;
+                .ok_or_else(|| self.explain(&reply))?;
             return self.adopt_pull(api, pull).await;
         }
         let mut pull = None;
@@ -167,8 +170,9 @@ impl Forgejo {
             Some(pull) => pull,
             None if reply.status.as_u16() == 404 => {
                 self.explain_missing(api, base).await?;
-                return Err(reply.error());
+                return Err(self.explain(&reply));
             }
+            None if !reply.status.is_success() => return Err(self.explain(&reply)),
             None => reply.json()?,
         };
         extras::add_missing_people(api, &pull).await?;
@@ -191,6 +195,11 @@ impl Forgejo {
             adopted,
             notes: Vec::new(),
         }
+    }
+
+    /// What an answer means that is no success.
+    fn explain(&self, reply: &Reply) -> ForgeError {
+        errors::explain(reply, self.http.place())
     }
 
     /// The address for people. What a forge says is believed only as far as it is a web address.
@@ -243,29 +252,73 @@ impl Forgejo {
     }
 }
 
-#[async_trait]
-impl Forge for Forgejo {
-    async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
-        let mut api = self.api(job)?;
-        let base = self.base(&api).await?;
-        refuse_base_branch(job, &base, self.http.place())?;
-        if let Some(pull) = api.pull(&base, &job.intent.branch).await? {
-            return Ok(Made::PullRequest(self.adopt_pull(&api, pull).await?));
+impl Forgejo {
+    /// Makes the change, or takes up what is there of it.
+    async fn attempt(&self, api: &mut Api<'_>) -> Result<Made, ForgeError> {
+        let base = self.base(api).await?;
+        refuse_base_branch(api.job, &base, self.http.place())?;
+        if let Some(pull) = api.pull(&base, &api.job.intent.branch).await? {
+            return Ok(Made::PullRequest(self.adopt_pull(api, pull).await?));
         }
-        match self.resolve_and_commit(&mut api, &base).await? {
+        let committed = self.resolve_and_commit(api, &base).await?;
+        self.opened(api, &base, committed).await
+    }
+
+    async fn opened(
+        &self,
+        api: &Api<'_>,
+        base: &str,
+        committed: Committed,
+    ) -> Result<Made, ForgeError> {
+        Ok(match committed {
             Committed::Done { sha, body } => {
-                let pull = self.open(&api, &base, sha, &body).await?;
-                Ok(Made::PullRequest(pull))
+                Made::PullRequest(self.open(api, base, sha, &body).await?)
             }
-            Committed::Opened(pull) => Ok(Made::PullRequest(self.adopt_pull(&api, *pull).await?)),
-            Committed::Stale => Err(self.base_busy(&base)),
-            Committed::Unchanged => Ok(Made::NoActionNeeded {
+            Committed::Opened(pull) => Made::PullRequest(self.adopt_pull(api, *pull).await?),
+            Committed::Stale => return Err(self.base_busy(base)),
+            Committed::Unchanged => Made::NoActionNeeded {
                 detail: format!(
                     "{base} of {} already has every file as wanted",
                     self.repository
                 ),
-            }),
+            },
+        })
+    }
+
+    /// Looks what a write did whose answer was lost, and goes on from there; nothing if nothing is to be seen of it.
+    async fn second_look(&self, api: &Api<'_>, lost: Write) -> Result<Option<Made>, ForgeError> {
+        tokio::time::sleep(SECOND_LOOK_AFTER).await;
+        let (base, branch) = (self.base(api).await?, &api.job.intent.branch);
+        if let Some(pull) = api.pull(&base, branch).await? {
+            return Ok(Some(Made::PullRequest(self.adopt_pull(api, pull).await?)));
         }
+        if lost != Write::Commit {
+            return Ok(None);
+        }
+        let tip = match api.branch(branch).await? {
+            Some(tip) => Some(tip),
+            None => api.branch_in_git(branch).await?,
+        };
+        let Some(tip) = tip.filter(|tip| has_trailers(&tip.message, api.job.key)) else {
+            return Ok(None);
+        };
+        let committed = self.adopt_tip(api, &base, tip).await?;
+        self.opened(api, &base, committed).await.map(Some)
+    }
+}
+
+#[async_trait]
+impl Forge for Forgejo {
+    async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
+        let mut api = self.api(job)?;
+        let result = self.attempt(&mut api).await;
+        if let Err(error) = &result
+            && let Some(lost) = api.last_write.in_doubt(error)
+            && let Ok(Some(made)) = self.second_look(&api, lost).await
+        {
+            return Ok(made);
+        }
+        result
     }
 
     async fn observe(

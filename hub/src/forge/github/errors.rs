@@ -4,44 +4,12 @@
 //! quote in public issue threads. Texts change without notice; what no row knows is judged by its type or status.
 
 use super::super::ForgeError;
+use super::super::error_table::Outcome::{Failed, Parked};
+use super::super::error_table::{Row, detail, known, row};
 use super::super::http::{Reply, failed};
 use super::account::Account;
 use super::graphql::GraphqlError;
-use crate::response::ErrorType;
-
-/// What a row makes of an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    /// The attempt failed.
-    Failed(ErrorType),
-    /// The response waits for people.
-    Parked(ErrorType),
-}
-
-struct Row {
-    /// Words of the message, in lower case.
-    words: &'static str,
-    outcome: Outcome,
-    reason: &'static str,
-    remedy: &'static str,
-}
-
-const fn row(
-    words: &'static str,
-    outcome: Outcome,
-    reason: &'static str,
-    remedy: &'static str,
-) -> Row {
-    Row {
-        words,
-        outcome,
-        reason,
-        remedy,
-    }
-}
-
-use ErrorType::{Conflicting, Permanent, Transient, Unauthorized};
-use Outcome::{Failed, Parked};
+use crate::response::ErrorType::{Conflicting, Permanent, Transient, Unauthorized};
 
 /// The first row whose words an error has says what it means.
 const TABLE: &[Row] = &[
@@ -159,8 +127,8 @@ impl Account {
     /// What an error of a document means.
     pub(super) fn explain(&self, error: &GraphqlError) -> ForgeError {
         let said = error.said();
-        if let Some(row) = known(&said) {
-            return self.meaning(row, &said);
+        if let Some(row) = known(TABLE, &said) {
+            return row.meaning(self.place(), &said);
         }
         let (kind, reason, remedy) = match error.kind.as_deref() {
             Some("NOT_FOUND") => (
@@ -181,39 +149,22 @@ impl Account {
             Some("STALE_DATA") => (Transient, "Behind", "the next attempt looks again"),
             Some(_) => (Permanent, "Rejected", "correct the route or the change"),
         };
-        failed(kind, reason, self.detail(&said, remedy))
+        failed(kind, reason, detail(self.place(), &said, remedy))
     }
 
     /// Something was there before us, and cannot be seen yet.
     pub(super) fn behind(&self, error: &GraphqlError) -> ForgeError {
-        let detail = self.detail(&error.said(), "the next attempt looks again");
+        let detail = detail(self.place(), &error.said(), "the next attempt looks again");
         failed(Transient, "Behind", detail)
     }
 
     /// What a REST answer that is no success means.
     pub(super) fn explain_reply(&self, reply: &Reply) -> ForgeError {
-        match known(&reply.said()) {
-            Some(row) => self.meaning(row, &reply.said()),
+        match known(TABLE, reply.message()) {
+            Some(row) => row.meaning(self.place(), reply.message()),
             None => reply.error(),
         }
     }
-
-    fn meaning(&self, row: &Row, said: &str) -> ForgeError {
-        let detail = self.detail(said, row.remedy);
-        match row.outcome {
-            Failed(kind) => failed(kind, row.reason, detail),
-            Parked(kind) => ForgeError::parked(kind, row.reason, detail),
-        }
-    }
-
-    fn detail(&self, said: &str, remedy: &str) -> String {
-        format!("{} says {said:?}; {remedy}", self.place())
-    }
-}
-
-fn known(said: &str) -> Option<&'static Row> {
-    let said = said.to_ascii_lowercase();
-    TABLE.iter().find(|row| said.contains(row.words))
 }
 
 #[cfg(test)]
@@ -259,9 +210,9 @@ mod tests {
                 "ForgeError",
             ),
         ] {
-            let row = known(said).unwrap();
+            let row = known(TABLE, said).unwrap();
             assert_eq!((row.outcome, row.reason), (outcome, reason), "{said}");
         }
-        assert!(known("Base ref must be a branch").is_none());
+        assert!(known(TABLE, "Base ref must be a branch").is_none());
     }
 }

@@ -8,10 +8,12 @@ use std::time::Duration;
 use super::super::access::web_address;
 use super::super::http::failed;
 use super::super::ours::{has_marker, has_trailers, is_our_name};
+use super::super::resolve::{Resolved, patched_paths};
 use super::super::{ForgeError, PullRequest, PullRequestState};
 use super::api::{Api, PAGE};
-use super::commit::{Committed, is_first};
-use super::{Gitlab, plan, wire};
+use super::commit::{Committed, done, is_first};
+use super::question::Base;
+use super::{Gitlab, is_misfit, plan, wire};
 use crate::response::ErrorType;
 
 /// More pages of merge requests are not read. They come oldest first, and nobody can know the name of our branch before
@@ -154,9 +156,11 @@ impl Gitlab {
             return Err(self.repository_empty());
         }
         let sha = tip.id;
+        let parents = tip.parent_ids.unwrap_or_default();
+        let change = self.change_of(api, &sha, &parents).await?;
         let now = self.look(api, &sha).await?;
-        for file in &api.job.intent.files {
-            if !plan::is_as_wanted(&file.action, now.get(&file.path)) {
+        for file in &change.files {
+            if !plan::is_as_wanted(file, now.get(&file.path)) {
                 let what = format!("its tip {sha} has another {} than this change", file.path);
                 return Err(self.branch_taken(api, &what));
             }
@@ -165,7 +169,51 @@ impl Gitlab {
             self.take_back(api).await?;
             return Ok(Committed::Unchanged);
         }
-        Ok(Committed::Done(sha))
+        let body = change.body;
+        Ok(Committed::Done { sha, body })
+    }
+
+    /// The change as it was when the commit was made: patches of the files at its parent, since the base branch may have
+    /// gone on.
+    async fn change_of(
+        &self,
+        api: &Api<'_>,
+        sha: &str,
+        parents: &[String],
+    ) -> Result<Resolved, ForgeError> {
+        if patched_paths(api.job.intent).next().is_none() {
+            return Ok(api.change.clone());
+        }
+        let Some(parent) = parents.first() else {
+            return Err(self.branch_taken(api, &format!("its tip {sha} has no parent")));
+        };
+        let below = Base {
+            tree: self.look(api, parent).await?,
+            ..Base::default()
+        };
+        match self.resolve(api, &below, parent).await {
+            Err(error) if is_misfit(&error) => {
+                let what =
+                    format!("the parent of its tip {sha} has files that the patch does not fit");
+                Err(self.branch_taken(api, &what))
+            }
+            resolved => resolved,
+        }
+    }
+
+    /// The patch does not fit the base any more. If our commit is there already, it was made when it did.
+    pub(super) async fn adopt_misfit(
+        &self,
+        api: &Api<'_>,
+        base: &str,
+        error: ForgeError,
+    ) -> Result<Committed, ForgeError> {
+        match api.branch(&api.job.intent.branch).await? {
+            Some(tip) if has_trailers(&tip.message, api.job.key) => {
+                self.adopt_tip(api, base, tip).await
+            }
+            _ => Err(error),
+        }
     }
 
     /// Somebody made the branch and put nothing on it.
@@ -175,9 +223,12 @@ impl Gitlab {
         base: &str,
         tip: &wire::Commit,
     ) -> Result<Committed, ForgeError> {
+        if api.start.as_ref().is_some_and(|start| *start != tip.id) {
+            return Ok(Committed::Stale);
+        }
         let now = self.look(api, &tip.id).await?;
         let actions =
-            plan::exact(&api.job.intent.files, &now).map_err(|no_file| self.no_file(&no_file))?;
+            plan::exact(&api.change.files, &now).map_err(|no_file| self.no_file(&no_file))?;
         if actions.is_empty() {
             return Ok(Committed::Unchanged);
         }
@@ -195,7 +246,7 @@ impl Gitlab {
             let what = format!("somebody committed to it just before {}", commit.id);
             return Err(self.branch_taken(api, &what));
         }
-        Ok(Committed::Done(commit.id))
+        Ok(done(api, commit.id))
     }
 
     pub(super) fn pull_request(
@@ -226,7 +277,7 @@ impl Gitlab {
     }
 }
 
-fn is_from_here(request: &wire::MergeRequest, branch: &str) -> bool {
+pub(super) fn is_from_here(request: &wire::MergeRequest, branch: &str) -> bool {
     request.source_branch == branch
         && request.source_project_id.is_some()
         && request.source_project_id == request.target_project_id

@@ -9,8 +9,10 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use url::Url;
 
+use super::super::doubt::{LastWrite, Write};
 use super::super::http::{Authorization, Call, Http, Reply};
 use super::super::metrics::Operation;
+use super::super::resolve::Resolved;
 use super::super::{ForgeError, Job};
 use super::plan::{Action, Verb};
 use super::wire;
@@ -27,10 +29,27 @@ pub(super) struct Api<'a> {
     pub(super) http: &'a Http,
     /// `<base URL>/api/v4/`.
     pub(super) root: &'a Url,
+    /// `<base URL>/api/graphql`.
+    pub(super) graphql: &'a Url,
     /// `group/sub-group/name`.
     pub(super) project: &'a str,
     pub(super) job: &'a Job<'a>,
     pub(super) auth: Authorization,
+    /// The change without patches, once the patched files are known.
+    pub(super) change: Resolved,
+    /// The commit that the patched files were read at; the change goes on top of it.
+    pub(super) start: Option<String>,
+    /// The last write that was sent.
+    pub(super) last_write: LastWrite,
+}
+
+/// Where a new branch starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start<'a> {
+    /// At the tip that a branch has by then.
+    Branch(&'a str),
+    /// At this commit.
+    Commit(&'a str),
 }
 
 /// People by name and id.
@@ -83,6 +102,14 @@ impl Api<'_> {
     ) -> Result<Reply, ForgeError> {
         let url = self.url(segments, query);
         self.send(operation, Method::GET, url, None).await
+    }
+
+    /// Asks a GraphQL question.
+    pub(super) async fn ask(&self, text: &str, variables: &Value) -> Result<Reply, ForgeError> {
+        let body = json!({ "query": text, "variables": variables });
+        let url = self.graphql.clone();
+        self.send(Operation::Lookup, Method::POST, url, Some(body))
+            .await
     }
 
     /// One page of the merge requests of a branch name, from this project and from forks, oldest first; nothing if there
@@ -140,6 +167,18 @@ impl Api<'_> {
         Ok(branch.map(|branch| branch.commit))
     }
 
+    /// The name of a branch below this name, if there is one.
+    pub(super) async fn branch_below(&self, name: &str) -> Result<Option<String>, ForgeError> {
+        let start = format!("{name}/");
+        let search = format!("^{start}");
+        let segments = ["repository", "branches"];
+        let query = [("search", search.as_str())];
+        let reply = self.get(Operation::Read, &segments, &query).await?;
+        let found: Option<Vec<wire::Branch>> = reply.found()?;
+        let names = found.into_iter().flatten().map(|branch| branch.name);
+        Ok(names.into_iter().find(|name| name.starts_with(&start)))
+    }
+
     /// A commit.
     pub(super) async fn commit(&self, sha: &str) -> Result<Option<wire::Commit>, ForgeError> {
         let segments = ["repository", "commits", sha];
@@ -192,11 +231,11 @@ impl Api<'_> {
         reply.found()
     }
 
-    /// Commits to a branch, or to a new one that starts at `start`. All actions or none.
+    /// Commits to a branch, or to a new one that starts there. All actions or none.
     pub(super) async fn create_commit(
         &self,
         branch: &str,
-        start: Option<&str>,
+        start: Option<Start<'_>>,
         actions: &[Action<'_>],
     ) -> Result<Reply, ForgeError> {
         let action = |action: &Action<'_>| {
@@ -212,24 +251,31 @@ impl Api<'_> {
             "branch": branch, "commit_message": intent.commit_message,
             "actions": actions.iter().map(action).collect::<Vec<Value>>(),
         });
-        if let Some(start) = start {
-            body["start_branch"] = json!(start);
+        match start {
+            Some(Start::Branch(name)) => body["start_branch"] = json!(name),
+            Some(Start::Commit(sha)) => body["start_sha"] = json!(sha),
+            None => {}
         }
         if let Some(Author { name, email }) = &intent.author {
             body["author_name"] = json!(name);
             body["author_email"] = json!(email);
         }
         let url = self.url(&["repository", "commits"], &[]);
+        self.last_write.begin(Write::Commit);
         self.send(Operation::Commit, Method::POST, url, Some(body))
             .await
     }
 
     /// Opens the merge request. Labels that do not exist are made by GitLab itself.
-    pub(super) async fn open(&self, base: &str, people: &People) -> Result<Reply, ForgeError> {
+    pub(super) async fn open(
+        &self,
+        base: &str,
+        people: &People,
+        description: &str,
+    ) -> Result<Reply, ForgeError> {
         let Intent {
             branch,
             title,
-            body,
             draft,
             labels,
             options,
@@ -241,7 +287,7 @@ impl Api<'_> {
             .take(LONGEST_TITLE)
             .collect();
         let mut body = json!({
-            "source_branch": branch, "target_branch": base, "title": title, "description": body,
+            "source_branch": branch, "target_branch": base, "title": title, "description": description,
             "remove_source_branch": options.delete_branch_after_merge,
         });
         if !labels.is_empty() {
@@ -257,6 +303,7 @@ impl Api<'_> {
             body["squash"] = json!(true);
         }
         let url = self.url(&["merge_requests"], &[]);
+        self.last_write.begin(Write::Open);
         self.send(Operation::Open, Method::POST, url, Some(body))
             .await
     }

@@ -4,11 +4,10 @@ use tracing::warn;
 
 use super::super::ForgeError;
 use super::super::http::{Reply, failed};
-use super::api::{Api, PAGE};
+use super::api::{Api, PAGE, Start};
 use super::plan::{self, Action, AtPath, Tree, Verb};
 use super::refusal::is_about_a_file;
 use super::{Gitlab, MAX_KNOWN_FILES, wire};
-use crate::change::Intent;
 use crate::response::ErrorType;
 
 /// More of a folder is not read; what is not found by then is asked for by name.
@@ -19,8 +18,15 @@ const MAX_LOOKS: u32 = 2;
 
 /// What came of the attempt to commit.
 pub(super) enum Committed {
-    /// The branch holds the change and nothing else, at this commit.
-    Done(String),
+    /// The branch holds the change and nothing else.
+    Done {
+        /// The commit.
+        sha: String,
+        /// The description that shows it.
+        body: String,
+    },
+    /// A patched file of the base is another than it was when it was read.
+    Stale,
     /// There was nothing to change.
     Unchanged,
     /// Meanwhile, there are merge requests of the branch.
@@ -28,10 +34,23 @@ pub(super) enum Committed {
 }
 
 impl Gitlab {
-    /// Commits the change to a new branch, or finds out what is on the branch already.
-    pub(super) async fn commit(&self, api: &Api<'_>, base: &str) -> Result<Committed, ForgeError> {
-        let Intent { branch, files, .. } = api.job.intent;
-        let mut actions = {
+    /// Commits the change to a new branch, or finds out what is on the branch already. `seen` is what is at the paths of the
+    /// change on the base branch, if somebody looked.
+    pub(super) async fn commit(
+        &self,
+        api: &Api<'_>,
+        base: &str,
+        seen: Option<&Tree>,
+    ) -> Result<Committed, ForgeError> {
+        let branch = &api.job.intent.branch;
+        let files = &api.change.files;
+        let start = match &api.start {
+            Some(sha) => Start::Commit(sha),
+            None => Start::Branch(base),
+        };
+        let mut actions = if let Some(now) = seen {
+            plan::exact(files, now).map_err(|no_file| self.no_file(&no_file))?
+        } else {
             let known = &self.memory().files;
             plan::guess(files, |path| {
                 known.contains(&(base.to_owned(), path.to_owned()))
@@ -39,9 +58,9 @@ impl Gitlab {
         };
         for look in 0..=MAX_LOOKS {
             if actions.is_empty() {
-                return self.unchanged(api, base).await;
+                return self.unchanged(api, base, seen.is_some()).await;
             }
-            let reply = api.create_commit(branch, Some(base), &actions).await?;
+            let reply = api.create_commit(branch, Some(start), &actions).await?;
             if reply.status.is_success() {
                 return self.committed(api, &reply, &actions).await;
             }
@@ -56,12 +75,13 @@ impl Gitlab {
             if look == MAX_LOOKS {
                 break;
             }
-            let now = self.look(api, base).await?;
+            let now = self.look(api, api.start.as_deref().unwrap_or(base)).await?;
             let exact = plan::exact(files, &now).map_err(|no_file| self.no_file(&no_file))?;
             if exact == actions {
                 return Err(self.refused(api, base, &reply).await?);
             }
-            self.remember_files(base, files.iter().map(|file| &*file.path), &now);
+            let paths = files.iter().map(|file| &*file.path);
+            self.remember_files(base, paths, &now);
             actions = exact;
         }
         let detail = format!(
@@ -79,16 +99,18 @@ impl Gitlab {
         reply: &Reply,
     ) -> Result<ForgeError, ForgeError> {
         self.explain_missing(api, base).await?;
-        // Gitaly's words for a reference that somebody else moves at this moment.
-        if reply.says("Please refresh and try again") || reply.says("cannot lock ref") {
-            let branch = &api.job.intent.branch;
+        let error = self.explain_refusal(api, base, reply).await?;
+        // Gitaly says the same of a branch that somebody else makes at this moment, and of one that can never be made.
+        if matches!(&error, ForgeError::Failed(error) if error.reason == "BranchBusy")
+            && let Some(other) = self.branch_in_the_way(api).await?
+        {
             let detail = format!(
-                "the branch {branch} of {} is being made at this moment",
-                self.project
+                "the branch {} of {} cannot be beside the branch {other}, which is a folder to git or lies in one; remove that or change branchPrefix",
+                api.job.intent.branch, self.project
             );
-            return Ok(failed(ErrorType::Transient, "BranchBusy", detail));
+            return Ok(failed(ErrorType::Conflicting, "BranchTaken", detail));
         }
-        self.explain_refusal(api, base, reply).await
+        Ok(error)
     }
 
     /// What is at the paths of the change. Costs a request for each folder, more for one with many entries.
@@ -137,8 +159,15 @@ impl Gitlab {
     }
 
     /// Nothing is to be written. A branch of ours may still be there, made by an attempt when things were different.
-    async fn unchanged(&self, api: &Api<'_>, base: &str) -> Result<Committed, ForgeError> {
-        self.explain_missing(api, base).await?;
+    async fn unchanged(
+        &self,
+        api: &Api<'_>,
+        base: &str,
+        is_base_known: bool,
+    ) -> Result<Committed, ForgeError> {
+        if !is_base_known {
+            self.explain_missing(api, base).await?;
+        }
         match api.branch(&api.job.intent.branch).await? {
             Some(tip) => self.adopt_tip(api, base, tip).await,
             None => Ok(Committed::Unchanged),
@@ -164,7 +193,7 @@ impl Gitlab {
             self.take_back(api).await?;
             return Ok(Committed::Unchanged);
         }
-        Ok(Committed::Done(commit.id))
+        Ok(done(api, commit.id))
     }
 
     /// Removes our branch, on which there is nothing of use.
@@ -177,6 +206,14 @@ impl Gitlab {
             );
         }
         Ok(())
+    }
+}
+
+/// The change is on its branch.
+pub(super) fn done(api: &Api<'_>, sha: String) -> Committed {
+    Committed::Done {
+        sha,
+        body: api.change.body.clone(),
     }
 }
 

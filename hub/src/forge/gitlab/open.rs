@@ -11,6 +11,7 @@ use super::super::http::{Reply, failed};
 use super::super::{ForgeError, PullRequest, PullRequestState};
 use super::adopt::state;
 use super::api::{Api, People};
+use super::errors::known_words;
 use super::{Gitlab, KEPT, wire};
 use crate::change::Intent;
 use crate::response::ErrorType;
@@ -33,10 +34,11 @@ impl Gitlab {
         api: &Api<'_>,
         base: &str,
         commit: String,
+        body: &str,
     ) -> Result<PullRequest, ForgeError> {
         let mut notes = Vec::new();
         let people = self.people(api, &mut notes).await?;
-        let reply = api.open(base, &people).await?;
+        let reply = api.open(base, &people, body).await?;
         if reply.status.as_u16() == 409 {
             return self.adopt_other(api, &reply).await;
         }
@@ -44,6 +46,7 @@ impl Gitlab {
             return Err(self.not_opened(api, base, &reply).await?);
         }
         let request: wire::MergeRequest = reply.json()?;
+        self.remember_opened(&api.job.intent.branch, request.iid);
         notes.extend(left_out(&people, &request));
         if !notes.is_empty() {
             warn!(
@@ -81,6 +84,9 @@ impl Gitlab {
     ) -> Result<ForgeError, ForgeError> {
         if !matches!(reply.status.as_u16(), 400 | 404 | 422) {
             return self.explain_refusal(api, base, reply).await;
+        }
+        if let Some(error) = known_words(reply, self.http.place()) {
+            return Ok(error);
         }
         self.explain_missing(api, base).await?;
         let branch = &api.job.intent.branch;

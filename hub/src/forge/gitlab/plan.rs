@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use super::super::git::blob_id;
 use super::super::ours::LINK;
-use crate::change::{FileAction, FileChange};
+use super::super::resolve::WholeFile;
+use crate::change::FileChange;
 
 /// What is done to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,54 +71,46 @@ impl AtPath {
 }
 
 /// The actions that need no look at the repository: a file that is not known to exist is taken as new.
-pub(super) fn guess<'a>(
-    files: &'a [FileChange],
-    is_known: impl Fn(&str) -> bool,
-) -> Vec<Action<'a>> {
-    let action = |file: &'a FileChange| match &file.action {
-        FileAction::Write { contents } if is_known(&file.path) => {
-            Some(action(Verb::Update, file, contents))
-        }
-        FileAction::Write { contents } => Some(action(Verb::Create, file, contents)),
-        FileAction::Delete => Some(action(Verb::Delete, file, "")),
-        // Refused before it comes here.
-        FileAction::Patch { .. } => None,
-    };
-    files.iter().filter_map(action).collect()
+pub(super) fn guess(files: &[WholeFile], is_known: impl Fn(&str) -> bool) -> Vec<Action<'_>> {
+    let needed = files.iter().filter(|file| !file.as_before);
+    needed
+        .map(|file| match &file.contents {
+            // What was patched was read.
+            Some(contents) if file.version.is_some() || is_known(&file.path) => {
+                action(Verb::Update, file, contents)
+            }
+            Some(contents) => action(Verb::Create, file, contents),
+            None => action(Verb::Delete, file, ""),
+        })
+        .collect()
 }
 
 /// The actions that make a repository in this state as the change wants it; none if it is so already.
-pub(super) fn exact<'a>(files: &'a [FileChange], now: &Tree) -> Result<Vec<Action<'a>>, NoFile> {
+pub(super) fn exact<'a>(files: &'a [WholeFile], now: &Tree) -> Result<Vec<Action<'a>>, NoFile> {
     let mut actions = Vec::new();
     for file in files {
         let at_path = now.get(&file.path);
-        if is_as_wanted(&file.action, at_path) {
+        if is_as_wanted(file, at_path) {
             continue;
         }
-        actions.push(match (&file.action, at_path) {
-            (FileAction::Write { .. }, Some(AtPath::Link)) => {
+        actions.push(match (&file.contents, at_path) {
+            (Some(_), Some(AtPath::Link)) => {
                 return Err(no_file(file, LINK));
             }
             (_, Some(AtPath::Other(what))) => return Err(no_file(file, what)),
-            (FileAction::Write { contents }, None) => action(Verb::Create, file, contents),
-            (FileAction::Write { contents }, Some(AtPath::File(_))) => {
-                action(Verb::Update, file, contents)
-            }
-            (FileAction::Delete, _) => action(Verb::Delete, file, ""),
-            // Refused before it comes here.
-            (FileAction::Patch { .. }, _) => continue,
+            (Some(contents), None) => action(Verb::Create, file, contents),
+            (Some(contents), Some(AtPath::File(_))) => action(Verb::Update, file, contents),
+            (None, _) => action(Verb::Delete, file, ""),
         });
     }
     Ok(actions)
 }
 
 /// Whether a path is as the change wants it.
-pub(super) fn is_as_wanted(action: &FileAction, now: Option<&AtPath>) -> bool {
-    match (action, now) {
-        (FileAction::Write { contents }, Some(AtPath::File(id))) => {
-            *id == blob_id(contents, id.len())
-        }
-        (FileAction::Delete, None) => true,
+pub(super) fn is_as_wanted(file: &WholeFile, now: Option<&AtPath>) -> bool {
+    match (&file.contents, now) {
+        (Some(contents), Some(AtPath::File(id))) => *id == blob_id(contents, id.len()),
+        (None, None) => true,
         _ => false,
     }
 }
@@ -132,7 +125,7 @@ pub(super) fn by_folder(files: &[FileChange]) -> BTreeMap<&str, Vec<&str>> {
     folders
 }
 
-fn action<'a>(verb: Verb, file: &'a FileChange, contents: &'a str) -> Action<'a> {
+fn action<'a>(verb: Verb, file: &'a WholeFile, contents: &'a str) -> Action<'a> {
     Action {
         verb,
         path: &file.path,
@@ -140,7 +133,7 @@ fn action<'a>(verb: Verb, file: &'a FileChange, contents: &'a str) -> Action<'a>
     }
 }
 
-fn no_file(file: &FileChange, what: &'static str) -> NoFile {
+fn no_file(file: &WholeFile, what: &'static str) -> NoFile {
     NoFile {
         path: file.path.clone(),
         what,
@@ -150,21 +143,23 @@ fn no_file(file: &FileChange, what: &'static str) -> NoFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::change::FileAction;
 
-    fn write(path: &str, contents: &str) -> FileChange {
-        FileChange {
+    fn whole(path: &str, contents: Option<&str>) -> WholeFile {
+        WholeFile {
             path: path.to_owned(),
-            action: FileAction::Write {
-                contents: contents.to_owned(),
-            },
+            contents: contents.map(str::to_owned),
+            version: None,
+            as_before: false,
         }
     }
 
-    fn delete(path: &str) -> FileChange {
-        FileChange {
-            path: path.to_owned(),
-            action: FileAction::Delete,
-        }
+    fn write(path: &str, contents: &str) -> WholeFile {
+        whole(path, Some(contents))
+    }
+
+    fn delete(path: &str) -> WholeFile {
+        whole(path, None)
     }
 
     fn verbs(actions: &[Action<'_>]) -> Vec<(&'static str, String)> {
@@ -226,20 +221,27 @@ mod tests {
 
     #[test]
     fn a_guess_takes_a_file_as_new_unless_it_was_seen() {
-        let files = [write("a", "1"), write("b", "2"), delete("c")];
+        let patched = WholeFile {
+            version: Some("v1".to_owned()),
+            ..write("d", "4")
+        };
+        let same = WholeFile {
+            as_before: true,
+            ..patched.clone()
+        };
+        let files = [write("a", "1"), write("b", "2"), delete("c"), patched, same];
         let guessed = guess(&files, |path| path == "b");
         let verbs: Vec<&str> = guessed.iter().map(|action| action.verb.as_str()).collect();
-        assert_eq!(verbs, ["create", "update", "delete"]);
+        assert_eq!(verbs, ["create", "update", "delete", "update"]);
     }
 
     #[test]
     fn a_folder_is_looked_at_once() {
-        let files = [
-            write("a/1", ""),
-            delete("a/2"),
-            write("a/b/3", ""),
-            write("4", ""),
-        ];
+        let file = |path: &str| FileChange {
+            path: path.to_owned(),
+            action: FileAction::Delete,
+        };
+        let files = ["a/1", "a/2", "a/b/3", "4"].map(file);
         let folders = by_folder(&files);
         assert_eq!(folders["a"], ["a/1", "a/2"]);
         assert_eq!(folders["a/b"], ["a/b/3"]);

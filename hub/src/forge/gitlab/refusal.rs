@@ -3,9 +3,10 @@
 use super::super::ForgeError;
 use super::super::http::{Reply, failed};
 use super::super::ours::not_a_file;
-use super::Gitlab;
 use super::api::Api;
+use super::errors::known_words;
 use super::plan::NoFile;
+use super::{Gitlab, ROUNDS};
 use crate::response::ErrorType;
 
 /// What GitLab says when it cannot take an action for a file: the API since 8.13, Gitaly since it checks this.
@@ -26,22 +27,14 @@ impl Gitlab {
         reply: &Reply,
     ) -> Result<ForgeError, ForgeError> {
         let place = self.http.place();
+        if let Some(error) = known_words(reply, place) {
+            return Ok(error);
+        }
         match reply.status.as_u16() {
-            403 if reply.says("read-only") => Ok(ForgeError::Unavailable {
-                detail: format!("the forge of {place} takes no changes now{}", reply.said()),
-            }),
             403 => self.explain_denial(api, reply).await,
             404 => {
                 self.explain_missing(api, base).await?;
                 Ok(reply.error())
-            }
-            // The path of a project that was renamed or moved: reading from it is redirected, writing to it refused.
-            405 => {
-                let detail = format!(
-                    "{place} has moved{}; correct repository in the route",
-                    reply.said()
-                );
-                Ok(failed(ErrorType::Permanent, "Moved", detail))
             }
             _ => Ok(reply.error()),
         }
@@ -50,18 +43,12 @@ impl Gitlab {
     /// Nobody may push to an archived project, and to a protected branch only some may; GitLab says the same of both.
     async fn explain_denial(&self, api: &Api<'_>, reply: &Reply) -> Result<ForgeError, ForgeError> {
         let (place, said) = (self.http.place(), reply.said());
-        if reply.says("higher privileges") {
-            let detail = format!("the token for {place} lacks the scope api{said}");
-            return Ok(failed(ErrorType::Unauthorized, "PermissionDenied", detail));
-        }
         let project = api
             .project()
             .await?
             .ok_or_else(|| self.project_not_found())?;
         if project.archived {
-            let detail = format!("{place} is archived{said}; unarchive it or change the route");
-            let kind = ErrorType::Permanent;
-            return Ok(ForgeError::parked(kind, "RepositoryArchived", detail));
+            return Ok(self.archived(&said));
         }
         let branch = &api.job.intent.branch;
         let detail = format!(
@@ -94,6 +81,28 @@ impl Gitlab {
         Err(failed(ErrorType::Permanent, "BaseBranchNotFound", detail))
     }
 
+    pub(super) fn archived(&self, said: &str) -> ForgeError {
+        let place = self.http.place();
+        let detail = format!("{place} is archived{said}; unarchive it or change the route");
+        ForgeError::parked(ErrorType::Permanent, "RepositoryArchived", detail)
+    }
+
+    pub(super) fn merge_requests_off(&self) -> ForgeError {
+        let detail = format!(
+            "merge requests are switched off in {}, or for the token; switch them on and give it the role Developer",
+            self.http.place()
+        );
+        failed(ErrorType::Unauthorized, "PermissionDenied", detail)
+    }
+
+    pub(super) fn base_busy(&self, base: &str) -> ForgeError {
+        let detail = format!(
+            "{base} of {} changed {ROUNDS} times between reading its files and patching them",
+            self.http.place()
+        );
+        failed(ErrorType::Transient, "BaseBusy", detail)
+    }
+
     pub(super) fn project_not_found(&self) -> ForgeError {
         let detail = format!(
             "there is no project {}, or the token of the Secret {}/{} has no access to it (the forge says the same of both)",
@@ -114,6 +123,20 @@ impl Gitlab {
 
     pub(super) fn no_file(&self, NoFile { path, what }: &NoFile) -> ForgeError {
         not_a_file(path, what, self.http.place())
+    }
+
+    /// The name of a branch that git keeps in a folder of this name, or in whose folder git would have to keep this one.
+    pub(super) async fn branch_in_the_way(
+        &self,
+        api: &Api<'_>,
+    ) -> Result<Option<String>, ForgeError> {
+        let branch = &api.job.intent.branch;
+        for (end, _) in branch.match_indices('/') {
+            if api.branch(&branch[..end]).await?.is_some() {
+                return Ok(Some(branch[..end].to_owned()));
+            }
+        }
+        api.branch_below(branch).await
     }
 
     pub(super) fn branch_taken(&self, api: &Api<'_>, why: &str) -> ForgeError {

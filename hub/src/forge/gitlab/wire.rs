@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct MergeRequest {
     pub(super) iid: u64,
     /// `opened`, `closed`, `merged`, or `locked` (it is being merged).
@@ -41,7 +41,7 @@ pub(super) struct MergeRequest {
     pub(super) closed_at: Option<Timestamp>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct User {
     pub(super) id: u64,
     pub(super) username: String,
@@ -60,6 +60,8 @@ pub(super) struct Project {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Branch {
+    #[serde(default)]
+    pub(super) name: String,
     pub(super) commit: Commit,
 }
 
@@ -92,4 +94,7 @@ pub(super) struct TreeEntry {
 #[derive(Debug, Deserialize)]
 pub(super) struct File {
     pub(super) blob_id: String,
+    /// In base64.
+    #[serde(default)]
+    pub(super) content: String,
 }

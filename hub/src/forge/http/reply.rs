@@ -106,6 +106,11 @@ impl Reply {
         rest[..end].parse().ok()
     }
 
+    /// What the forge said, fit for a text.
+    pub(in super::super) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// The text between these words, up to the last of the latter.
     pub(in super::super) fn text_between(&self, start: &str, end: &str) -> Option<&str> {
         let (_, rest) = self.message.split_once(start)?;

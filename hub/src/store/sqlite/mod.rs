@@ -221,6 +221,10 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn count_unfinished(&self, cluster: &ClusterId) -> Result<u64, StoreError> {
+        read::count_unfinished(&self.readers, cluster).await
+    }
+
     async fn unfinished_of(
         &self,
         cluster: &ClusterId,

@@ -21,6 +21,20 @@ use crate::store::{
     SessionFacts, StoreError,
 };
 
+pub(super) async fn count_unfinished(
+    pool: &SqlitePool,
+    cluster: &ClusterId,
+) -> Result<u64, StoreError> {
+    let row = sqlx::query(
+        "SELECT count(*) AS number FROM responses WHERE cluster = ?1 AND phase IN ('Pending', 'Running')",
+    )
+    .bind(cluster.as_str())
+    .fetch_one(pool)
+    .await
+    .or_failed("count unfinished responses")?;
+    column::<i64>(&row, "number").map(i64::unsigned_abs)
+}
+
 pub(super) async fn unfinished_of(
     pool: &SqlitePool,
     cluster: &ClusterId,

@@ -372,9 +372,9 @@ pub(super) async fn acknowledge(
 ) -> Result<(), StoreError> {
     for ack in acks {
         // Nobody can have stored a revision that does not exist yet.
-        sqlx::query(
+        let noted = sqlx::query(
             "UPDATE responses SET acknowledged_revision = min(?3, revision), acknowledged_at = ?4
-            WHERE cluster = ?1 AND uid = ?2 AND acknowledged_revision < ?3",
+            WHERE cluster = ?1 AND uid = ?2 AND acknowledged_revision < min(?3, revision)",
         )
         .bind(cluster.as_str())
         .bind(ack.uid.as_str())
@@ -383,7 +383,10 @@ pub(super) async fn acknowledge(
         .execute(&mut *connection)
         .await
         .or_failed("note an acknowledgement")?;
-        if let Some(refusal) = ack.refusal {
+        // Whoever refuses what does not exist, or again and again, leaves no line each time.
+        if let Some(refusal) = ack.refusal
+            && noted.rows_affected() > 0
+        {
             let event = AuditEvent {
                 at: now,
                 actor: format!("agent/{cluster}"),

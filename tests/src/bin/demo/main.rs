@@ -1,23 +1,24 @@
 //! The demo: two clusters, a hub and a forge at work, ended by a `kill -9` in the middle of it all.
 //!
 //! Run it with `make demo`; it builds what is missing. `KEEP=1` leaves everything running until Ctrl-C; `FORGE=github`
-//! or `FORGE=gitlab` shows the same on the test forge that speaks that API.
+//! or `FORGE=gitlab` shows the same on the test forge that speaks that API; `CHARTS=1` installs the Helm charts and runs what
+//! their Deployments say.
 
 #![expect(clippy::print_stdout, reason = "a demo speaks to people")]
 
 mod forge;
+mod hub;
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use nabu_tests::agent::TestAgent;
 use nabu_tests::cluster::{Crds, TestCluster};
-use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::objects::{event_response, security_event, token_secret, write_file};
 use nabu_tests::process::workspace_binary;
 use serde_json::{Value, json};
 
 use forge::Forge;
+use hub::{Agent, Hub};
 
 const RESPONDER: &str = "ugallu-gitops-responder";
 const ACTION: &str = "revoke-clusterrolebinding";
@@ -37,9 +38,9 @@ struct Stage {
     eu: TestCluster,
     us: TestCluster,
     forge: Forge,
-    hub: TestHub,
+    hub: Hub,
     // They end with the stage.
-    _agents: [TestAgent; 2],
+    _agents: [Agent; 2],
 }
 
 impl Stage {
@@ -62,7 +63,7 @@ async fn main() -> Result<()> {
 }
 
 async fn play() -> Result<()> {
-    let keep = std::env::var("KEEP").is_ok_and(|keep| !keep.is_empty() && keep != "0");
+    let keep = is_set("KEEP");
     let started = Instant::now();
     let mut stage = Box::pin(set_up()).await?;
     let (first, later) = wishes();
@@ -106,6 +107,10 @@ async fn play() -> Result<()> {
     Ok(())
 }
 
+fn is_set(variable: &str) -> bool {
+    std::env::var(variable).is_ok_and(|value| !value.is_empty() && value != "0")
+}
+
 fn say(text: &str) {
     println!("\n== {text}");
 }
@@ -121,16 +126,20 @@ async fn set_up() -> Result<Stage> {
         TestCluster::start(Crds::Nabu),
         Forge::start(&name)
     )?;
-    say("Starting a hub, and an agent for each cluster.");
+    let charts = is_set("CHARTS");
+    say(if charts {
+        "Installing the charts: a hub in prod-eu, an agent in each cluster. What their Deployments say runs here."
+    } else {
+        "Starting a hub, and an agent for each cluster that joins with a token of `nabuctl cluster add`."
+    });
     let documents = [
         ("config.yaml", config(&forge)?),
         ("secret.yaml", token_secret("gitops-bot", forge.token())),
     ];
-    let hub = TestHub::start(&documents, HubOptions::default()).await?;
-    let arguments = ["--leader-elect=false"];
+    let hub = Hub::start(charts, &eu, &documents).await?;
     let agents = [
-        TestAgent::start(&eu, "prod-eu", &hub, &arguments).await?,
-        TestAgent::start(&us, "prod-us", &hub, &arguments).await?,
+        hub.start_agent(&eu, "prod-eu").await?,
+        hub.start_agent(&us, "prod-us").await?,
     ];
     Ok(Stage {
         eu,
@@ -286,14 +295,14 @@ fn invite(stage: &Stage) -> Result<()> {
     );
     println!(
         "   export NABU_HUB={} NABU_TLS_DIR={}",
-        stage.hub.admin_url(),
+        stage.hub.admin_url()?,
         stage.hub.admin_tls().display()
     );
     println!("   {} response list", nabuctl.display());
     println!("   {} cluster list -o wide", nabuctl.display());
     println!(
         "   the hub's configuration, read again when you edit it: {}",
-        stage.hub.config_dir().display()
+        stage.hub.configuration()
     );
     println!("   the forge: {}", stage.forge.entrance());
     Ok(())

@@ -15,14 +15,17 @@ use reqwest::Url;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Refusal};
-use super::model::State;
+use super::model::{AllMergeRequests, State};
 use super::request::ApiRequest;
-use super::routes;
+use super::{graphql, routes};
 use crate::test_forge::faults::{Effect, Faults, Limit, Reply, Subject};
 use crate::test_forge::log::{Log, LoggedRequest};
 
 /// Bodies are not larger.
 const MAX_BODY: usize = 64 * 1024 * 1024;
+
+/// The one address of GraphQL.
+const GRAPHQL: &str = "/api/graphql";
 
 /// What all requests share.
 #[derive(Debug)]
@@ -32,11 +35,29 @@ pub(super) struct Server {
     pub(super) faults: Arc<Faults>,
     /// The path that stands before `/api/v4`, without a slash at its end.
     pub(super) prefix: String,
+    /// Merge requests as reads see them that lag behind. GitLab reads them from replicas of its database; git has none.
+    pub(super) frozen: Mutex<Option<AllMergeRequests>>,
 }
 
 impl Server {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the picture of now for [`Effect::Frozen`].
+    pub(super) fn freeze(&self) {
+        let now = self.state().merge_requests();
+        *self.frozen.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+
+    /// Puts the picture that was kept in the place of what is there now, and gives that back.
+    fn look_back(&self, state: &mut State) -> AllMergeRequests {
+        let now = state.merge_requests();
+        let frozen = self.frozen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = frozen.clone() {
+            state.set_merge_requests(before);
+        }
+        now
     }
 }
 
@@ -48,11 +69,16 @@ pub(super) async fn serve(
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, MAX_BODY).await.unwrap_or_default();
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let operations = if parts.uri.path().ends_with(GRAPHQL) {
+        graphql::root_fields(&body)
+    } else {
+        Vec::new()
+    };
     let number = server.log.begin(LoggedRequest {
         number: 0,
         method: parts.method.to_string(),
         path: path.to_owned(),
-        operations: Vec::new(),
+        operations: operations.clone(),
         body: String::from_utf8_lossy(&body).into_owned(),
         status: None,
         answer: String::new(),
@@ -62,7 +88,7 @@ pub(super) async fn serve(
         number,
         method: parts.method.as_str(),
         path,
-        operations: &[],
+        operations: &operations,
     });
     if let Some(ending) = before(&server, &effects).await {
         return Ok(send(&server, number, ending));
@@ -70,7 +96,8 @@ pub(super) async fn serve(
     let request = take_apart(&server, parts.method.as_str(), path, &parts.headers, &body);
     let done = tokio::task::spawn_blocking({
         let server = Arc::clone(&server);
-        move || request.map(|request| perform(&server, &request))
+        let lags = effects.contains(&Effect::Frozen);
+        move || request.map(|request| perform(&server, &request, lags))
     });
     let answer = match done.await {
         Ok(Ok(reply)) => reply,
@@ -202,8 +229,24 @@ fn unescape(segment: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn perform(server: &Server, request: &ApiRequest) -> Reply {
-    let answer = match routes::answer(&mut server.state(), request) {
+fn perform(server: &Server, request: &ApiRequest, lags: bool) -> Reply {
+    let mut state = server.state();
+    let is_graphql = request.method == "POST" && request.address.ends_with(GRAPHQL);
+    let lags = lags && (is_graphql || request.is_read());
+    let now = lags.then(|| server.look_back(&mut state));
+    let answer = if is_graphql {
+        let follows = state.follow_branches();
+        follows
+            .and_then(|()| graphql::answer(&state, request, &server.log))
+            .map_err(Refusal::Broken)
+    } else {
+        routes::answer(&mut state, request)
+    };
+    if let Some(now) = now {
+        state.set_merge_requests(now);
+    }
+    drop(state);
+    let answer = match answer {
         Ok(answer) | Err(Refusal::Said(answer)) => answer,
         Err(Refusal::Broken(error)) => return broken(&error),
     };

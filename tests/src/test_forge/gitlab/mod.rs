@@ -1,11 +1,14 @@
-//! GitLab's REST API (v4), as far as a hub, a person and `python-gitlab` need it for branches, commits and merge requests.
+//! GitLab's REST API (v4) and GraphQL, as far as a hub, a person and `python-gitlab` need them for branches, commits and
+//! merge requests.
 //!
 //! [`TestGitlab`] is the server, [`TestProject`] one project on it, as its people see and change it. Status codes, texts
 //! and the order of checks are those of GitLab 17's sources (`lib/api`, `app/services`, Gitaly); files name the source.
 
 mod answer;
 mod commits;
+mod complexity;
 mod entities;
+mod graphql;
 mod http;
 mod merge_requests;
 mod merging;
@@ -82,6 +85,7 @@ impl TestGitlab {
                 log: super::log::Log::default(),
                 faults: Arc::default(),
                 prefix: prefix.to_owned(),
+                frozen: Mutex::default(),
             }),
             port,
             serving: CancellationToken::new(),
@@ -216,6 +220,16 @@ impl TestGitlab {
     /// Adds a fault.
     pub fn fail(&self, fault: Fault) {
         self.server.faults.add(fault);
+    }
+
+    /// Keeps the picture of now for [`super::faults::Effect::Frozen`].
+    pub fn freeze(&self) {
+        self.server.freeze();
+    }
+
+    /// Everything that did not keep to GitLab's schema.
+    pub fn violations(&self) -> Vec<String> {
+        self.server.log.violations()
     }
 
     /// All requests so far.

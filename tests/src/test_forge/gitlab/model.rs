@@ -173,7 +173,23 @@ pub(super) struct State {
     pub(super) last_id: u64,
 }
 
+/// The merge requests of all projects, by project.
+pub(super) type AllMergeRequests = BTreeMap<u64, Vec<MergeRequest>>;
+
 impl State {
+    pub(super) fn merge_requests(&self) -> AllMergeRequests {
+        let projects = self.projects.iter();
+        projects
+            .map(|project| (project.id, project.merge_requests.clone()))
+            .collect()
+    }
+
+    pub(super) fn set_merge_requests(&mut self, mut all: AllMergeRequests) {
+        for project in &mut self.projects {
+            project.merge_requests = all.remove(&project.id).unwrap_or_default();
+        }
+    }
+
     pub(super) fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id

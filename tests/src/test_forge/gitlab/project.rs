@@ -157,6 +157,27 @@ impl TestProject {
         })
     }
 
+    /// The person removes a file from a branch.
+    pub fn delete_file(&self, branch: &str, path: &str) -> Result<()> {
+        let id = self.user(PERSON)?;
+        self.read(|state, project| {
+            let tip = project.branch(branch)?.context("no such branch")?;
+            let path = path.to_owned();
+            let tree = project
+                .git
+                .write_tree(Some(&tip), &[Change::Delete { path }])?;
+            let person = state.user(id)?.signature();
+            let oid = project.git.write_commit(
+                &tree,
+                std::slice::from_ref(&tip),
+                "Remove a file",
+                &person,
+                &person,
+            )?;
+            project.set_branch(branch, &oid, Some(&tip))
+        })
+    }
+
     /// Makes a branch that starts at another.
     pub fn add_branch(&self, name: &str, from: &str) -> Result<()> {
         self.read(|_, project| {

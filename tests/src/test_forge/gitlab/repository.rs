@@ -16,10 +16,13 @@ pub(super) fn branches(state: &State, project: u64, request: &ApiRequest) -> Api
     let project = state.project(project)?;
     let mut all = Vec::new();
     for (name, tip) in project.branches()? {
-        if request
-            .query("search")
-            .is_none_or(|part| name.contains(part))
-        {
+        // `^term` is the beginning of a name, `term$` its end.
+        let is_meant = |part: &str| match (part.strip_prefix('^'), part.strip_suffix('$')) {
+            (Some(start), _) => name.starts_with(start),
+            (None, Some(end)) => name.ends_with(end),
+            (None, None) => name.contains(part),
+        };
+        if request.query("search").is_none_or(is_meant) {
             all.push(entities::branch(state, project, &name, &tip)?);
         }
     }

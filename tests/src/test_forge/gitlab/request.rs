@@ -53,7 +53,7 @@ impl ApiRequest {
             .collect()
     }
 
-    fn is_read(&self) -> bool {
+    pub(super) fn is_read(&self) -> bool {
         matches!(self.method.as_str(), "GET" | "HEAD")
     }
 

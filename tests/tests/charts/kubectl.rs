@@ -1,0 +1,111 @@
+//! `kubectl get` and `kubectl describe` answer what happened and where the pull request is. `make charts` writes the files again.
+
+use anyhow::Result;
+use nabu_tests::agent::TestAgent;
+use nabu_tests::charts::kubectl_on;
+use nabu_tests::hub::{HubOptions, TestHub};
+use nabu_tests::objects::{config, event_response, security_event, write_file};
+use nabu_tests::process::repository_root;
+use nabu_tests::wait::eventually;
+
+use crate::bed::{LIMIT, shared};
+use crate::generated::check;
+
+/// The text without what is another in every run: ids, times, ages, and the space that they take.
+fn settled(text: &str) -> String {
+    let mut settled = String::new();
+    for line in text.lines() {
+        let words = line.split(' ').map(|word| {
+            let word = word.trim_end();
+            let id = word.len() > 30
+                && word.matches('-').count() == 4
+                && word.starts_with(|c: char| c.is_ascii_hexdigit());
+            let time = word.len() >= 19
+                && word.as_bytes()[4] == b'-'
+                && word.contains('T')
+                && word.starts_with("20");
+            let age = word.len() < 6
+                && word.starts_with(|c: char| c.is_ascii_digit())
+                && word.ends_with(['s', 'm']);
+            match (id, time, age) {
+                (true, ..) => "UID".to_owned(),
+                (_, true, _) => "TIME".to_owned(),
+                (.., true) => "AGE".to_owned(),
+                _ => without_uid(word),
+            }
+        });
+        let mut words = words.collect::<Vec<_>>();
+        // The space behind an age fills what is left of its column.
+        if let Some(age) = words.iter().position(|word| word == "AGE") {
+            let blanks = words[age + 1..].iter().take_while(|word| word.is_empty());
+            let blanks = blanks.count();
+            words.drain(age + 1..age + 1 + blanks);
+        }
+        let line = words.join(" ");
+        let line = if line.trim_start().starts_with("Resource Version:") {
+            "  Resource Version:  NUMBER".to_owned()
+        } else {
+            line
+        };
+        settled.push_str(line.trim_end());
+        settled.push('\n');
+    }
+    settled
+}
+
+/// A UID at the end of an address.
+fn without_uid(word: &str) -> String {
+    match word.rsplit_once('/') {
+        Some((rest, last)) if last.len() == 36 && last.matches('-').count() == 4 => {
+            format!("{rest}/UID")
+        }
+        _ => word.to_owned(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_tells_what_happened_and_where_the_pull_request_is() -> Result<()> {
+    let cluster = shared().await;
+    let route = "  routes:\n    - match: { actionRef: known }\n      provider: { kind: noop, repository: o/r, baseBranch: main }\n";
+    let hub = TestHub::start(&[("config.yaml", config(route))], HubOptions::default()).await?;
+    let arguments = ["--leader-elect=false", "--responder", "kubectl"];
+    let _agent = TestAgent::start(cluster, "kubectl", &hub, &arguments).await?;
+    cluster
+        .create_security_event("kubectl", security_event("ClusterAdminGranted", "evil"))
+        .await?;
+    for (name, action) in [("kubectl-done", "known"), ("kubectl-failed", "unknown")] {
+        let spec = event_response("kubectl", "kubectl", write_file(action, "a.yaml", "a: 1\n"));
+        cluster.create_event_response(name, spec).await?;
+        cluster.finished(name, LIMIT).await?;
+    }
+    let kubectl = |arguments: &[&str]| {
+        Ok::<_, anyhow::Error>(kubectl_on(&cluster.kubeconfig(), arguments)?.0)
+    };
+    for name in ["kubectl-done", "kubectl-failed"] {
+        eventually("the Event is told", LIMIT, || async {
+            let told = kubectl(&["describe", "eventresponse", name]).ok()?;
+            (!told.contains("Events:  <none>") && told.contains("nabu-agent")).then_some(())
+        })
+        .await?;
+    }
+    let folder = repository_root().join("tests/snapshots/kubectl");
+    let names = ["kubectl-done", "kubectl-failed"];
+    for (file, arguments) in [
+        ("get.txt", vec!["get", "eventresponse", names[0], names[1]]),
+        (
+            "get-wide.txt",
+            vec!["get", "eventresponse", names[0], names[1], "-o", "wide"],
+        ),
+        (
+            "describe-done.txt",
+            vec!["describe", "eventresponse", names[0]],
+        ),
+        (
+            "describe-failed.txt",
+            vec!["describe", "eventresponse", names[1]],
+        ),
+    ] {
+        check(&folder.join(file), &settled(&kubectl(&arguments)?))?;
+    }
+    Ok(())
+}
