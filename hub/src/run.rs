@@ -14,7 +14,7 @@ use tonic::transport::Server;
 use tracing::{error, info};
 
 use crate::admin::guard::Guard;
-use crate::admin::journal::journal;
+use crate::admin::journal::{Journal, journal};
 use crate::admin::local::LocalListener;
 use crate::admin::roles::Roles;
 use crate::admin::server::{Doors, Services};
@@ -26,7 +26,7 @@ use crate::execute::clusters::ClusterDirectory;
 use crate::execute::lanes::Lanes;
 use crate::execute::metrics::ExecuteMetrics;
 use crate::execute::operate::Operator;
-use crate::execute::{self, Context};
+use crate::execute::{self, Context, Dispatcher};
 use crate::follow::metrics::FollowMetrics;
 use crate::follow::{self, Hints};
 use crate::forge::metrics::ForgeMetrics;
@@ -178,29 +178,14 @@ pub async fn serve(
     });
     let agents = door.serve_agents(listeners.agents, gateway.clone(), shutdown.clone());
     let (journal, scribe) = journal(&mut registry);
-    let guard = Guard::new(
-        Roles::new(config.admin_roles.clone()),
-        journal,
-        rustix::process::getuid().as_raw(),
-    );
-    let answering = CancellationToken::new();
-    let scribe = tokio::spawn(scribe.run(Arc::clone(&store), answering.clone()));
-    let (clusters, authority) = door.admin_services(&store, &gateway, &dispatcher);
+    let audit = scribe.start(Arc::clone(&store));
+    let services = services(&config, &door, operator, &gateway, &dispatcher, &shutdown);
+    let guard = guard(&config, journal);
     let admin = admin::server::serve(
         listeners.admin,
         door.tls(),
         guard,
-        Services {
-            admin: Admin::new(
-                operator,
-                door.identities().store,
-                gateway.clone(),
-                config.config_namespace.clone(),
-                shutdown.clone(),
-            ),
-            clusters,
-            authority,
-        },
+        services,
         shutdown.clone(),
     );
 
@@ -218,20 +203,50 @@ pub async fn serve(
     .await;
     // One that failed takes the others with it.
     shutdown.cancel();
-    if let Err(error) = executor.await {
-        error!(%error, "the executor was lost");
-    }
+    ended(executor).await;
     gateway.drained().await;
     // Nobody is answered any more; what was answered is written down.
-    answering.cancel();
-    if let Err(error) = scribe.await {
-        error!(%error, "the writer of the audit log was lost");
-    }
+    audit.finish().await;
     tasks.close();
     tasks.wait().await;
     store.close().await;
     info!("the hub has stopped");
     served
+}
+
+async fn ended(executor: tokio::task::JoinHandle<()>) {
+    if let Err(error) = executor.await {
+        error!(%error, "the executor was lost");
+    }
+}
+
+fn guard(config: &Config, journal: Journal) -> Guard {
+    let roles = Roles::new(config.admin_roles.clone());
+    Guard::new(roles, journal, rustix::process::getuid().as_raw())
+}
+
+/// What administrators are offered.
+fn services(
+    config: &Config,
+    door: &Door,
+    operator: Operator,
+    gateway: &Gateway,
+    dispatcher: &Dispatcher,
+    shutdown: &CancellationToken,
+) -> Services {
+    let store = &operator.context().store;
+    let (clusters, authority) = door.admin_services(store, gateway, dispatcher);
+    Services {
+        admin: Admin::new(
+            operator,
+            door.identities().store,
+            gateway.clone(),
+            config.config_namespace.clone(),
+            shutdown.clone(),
+        ),
+        clusters,
+        authority,
+    }
 }
 
 /// Runs servers to their end, which has to come within `limit` after `shutdown`.

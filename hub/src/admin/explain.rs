@@ -104,8 +104,8 @@ fn observed(response: &Response, agent: &str) -> Step {
 }
 
 fn security_event(progress: &Progress, agent: &str) -> Option<Step> {
-    let known = progress.conditions.iter();
-    let condition = known.filter(|one| one.kind == SECURITY_EVENT).next_back()?;
+    let mut known = progress.conditions.iter();
+    let condition = known.rfind(|one| one.kind == SECURITY_EVENT)?;
     Some(Step {
         at: condition.last_transition_time,
         kind: SECURITY_EVENT.to_owned(),

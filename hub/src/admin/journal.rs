@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
@@ -84,9 +85,32 @@ impl Journal {
     }
 }
 
+/// A scribe at work.
+pub struct Writing {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Writing {
+    /// Ends after everything that was noted before is written.
+    pub async fn finish(self) {
+        self.stop.cancel();
+        if let Err(error) = self.task.await {
+            error!(%error, "the writer of the audit log was lost");
+        }
+    }
+}
+
 impl Scribe {
+    /// Writes until it is told to finish.
+    pub fn start(self, store: SharedStore) -> Writing {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(self.run(store, stop.clone()));
+        Writing { stop, task }
+    }
+
     /// Writes until `shutdown`, and then what is left.
-    pub async fn run(mut self, store: SharedStore, shutdown: CancellationToken) {
+    async fn run(mut self, store: SharedStore, shutdown: CancellationToken) {
         let mut folding = Folding::default();
         let mut entries = Vec::new();
         loop {

@@ -49,7 +49,10 @@ pub(super) async fn clusters(
     let hub = client::connect(connection).await?;
     let mut known = all_clusters(&hub).await?;
     view::clusters(&known).print(output, out)?;
-    while watch {
+    if !watch {
+        return Ok(());
+    }
+    loop {
         tokio::time::sleep(AGAIN).await;
         let now = all_clusters(&hub).await?;
         let news: Vec<_> = now
@@ -60,7 +63,6 @@ pub(super) async fn clusters(
         view::clusters(&news).print_more(output, out)?;
         known = now;
     }
-    Ok(())
 }
 
 pub(super) async fn response(

@@ -207,13 +207,13 @@ pub enum AuditCommand {
         /// Only of this actor: agent/CLUSTER, hub, admin/NAME or local/UID.
         #[arg(long)]
         actor: Option<String>,
-        /// Only of this action, for example RetryResponse or PullRequestMerged.
+        /// Only of this action, for example `RetryResponse` or `PullRequestMerged`.
         #[arg(long)]
         action: Option<String>,
         /// Only about this cluster or a response of it.
         #[arg(long, add = ArgValueCompleter::new(cluster_names))]
         cluster: Option<ClusterId>,
-        /// Only calls with this gRPC code, for example Ok or PermissionDenied.
+        /// Only calls with this gRPC code, for example `Ok` or `PermissionDenied`.
         #[arg(long)]
         outcome: Option<String>,
         /// Only since then, as with `response list`.

@@ -104,7 +104,7 @@ pub enum Command {
     Audit(AuditCommand),
     /// Show the filter of the hub's log, or set it until the hub ends.
     LogLevel {
-        /// A level, or a filter by module such as info,nabu_hub=debug.
+        /// A level, or a filter by module such as `info,nabu_hub=debug`.
         level: Option<String>,
         /// Only say what would happen.
         #[arg(long, requires = "level")]
