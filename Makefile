@@ -40,6 +40,10 @@ fmt: ## Format Rust and Go
 lint: ## Run clippy, shellcheck, gofmt and rustfmt as CI does
 	scripts/lint.sh
 
+.PHONY: protos
+protos: prerequisites ## Check the protocol's files: form, comments, and that nothing others rely on has changed
+	scripts/protos.sh
+
 .PHONY: deny
 deny: ## Check licences, advisories and sources of dependencies
 	scripts/deny.sh

@@ -9,6 +9,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "proto/nabu/agent/v1/agent.proto",
         "proto/nabu/agent/v1/enrolment.proto",
         "proto/nabu/admin/v1/admin.proto",
+        "proto/nabu/admin/v1/responses.proto",
+        "proto/nabu/admin/v1/operations.proto",
         "proto/nabu/admin/v1/clusters.proto",
     ];
     for proto in protos {

@@ -24,6 +24,9 @@ octokit_version=5.0.5
 pygithub_version=2.10.0
 python_gitlab_version=8.6.0
 
+# Checks the files of the protocol; the client of gRPC that the tests hold the admin API against.
+buf_version=1.75.0
+grpcurl_version=1.9.3
 # CRDs of others, that the charts and examples are held to: Go modules, and the folder and files in each.
 crd_modules=(
   "github.com/cert-manager/cert-manager@v1.21.2 deploy/crds cert-manager.io_certificates.yaml"
@@ -100,6 +103,19 @@ install_cargo_tool() { # crate, version, further flags of cargo install
     --root "$cargo_tools" --version "$version" "$@" "$crate" >&2
   rm -rf "$cache/tools-target"
   echo "prerequisites: built $crate in $((SECONDS - started)) s" >&2
+}
+
+install_go_tool() { # package, version
+  local name=${1##*/} started=$SECONDS
+  local program="$cache/bin/$name-v$2"
+  if [[ -x "$program" ]]; then
+    return
+  fi
+  echo "prerequisites: building $name $2, about a minute" >&2
+  GOBIN="$cache/bin/.$name.new" CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' "$1@v$2" >&2
+  mv "$cache/bin/.$name.new/$name" "$program"
+  rm -r "$cache/bin/.$name.new"
+  echo "prerequisites: built $name in $((SECONDS - started)) s" >&2
 }
 
 install_npm_packages() { # name@version…
@@ -182,7 +198,7 @@ if [[ $missing -ne 0 ]]; then
 fi
 
 if $install; then
-  mkdir -p "$cache"
+  mkdir -p "$cache/bin"
   # Whoever comes second waits, and then finds the work done.
   exec 9>"$cache/.prerequisites.lock"
   flock 9
@@ -190,9 +206,10 @@ if $install; then
   install_cargo_tool mdbook "$mdbook_version" --no-default-features --features search
   install_npm_packages "@octokit/graphql-schema@$graphql_schema_version" "@octokit/openapi@$openapi_version" \
     "@octokit/webhooks-examples@$webhooks_version" "octokit@$octokit_version" \
-    "@kubernetes-models/flux-cd@$flux_models_version"
+    "@kubernetes-models/flux-cd@$flux_models_version" "@bufbuild/buf@$buf_version"
   # Of half a gigabyte one file is used.
   find "$cache/npm/node_modules/@octokit/openapi/generated" -name '*.json' ! -name api.github.com.json -delete
   install_crds "${crd_modules[@]}"
+  install_go_tool github.com/fullstorydev/grpcurl/cmd/grpcurl "$grpcurl_version"
   install_python_packages "PyGithub==$pygithub_version" "python-gitlab==$python_gitlab_version"
 fi

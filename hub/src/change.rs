@@ -39,6 +39,19 @@ impl ProviderKind {
             Self::Noop => "noop",
         }
     }
+
+    /// Reads [`ProviderKind::as_str`].
+    pub fn parse(word: &str) -> Option<Self> {
+        [
+            Self::GithubApp,
+            Self::GithubToken,
+            Self::GitlabToken,
+            Self::ForgejoToken,
+            Self::Noop,
+        ]
+        .into_iter()
+        .find(|kind| kind.as_str() == word)
+    }
 }
 
 impl fmt::Display for ProviderKind {

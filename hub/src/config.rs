@@ -11,6 +11,7 @@ use nabu_common::identity::TrustDomain;
 use nabu_common::ids::ClusterId;
 use nabu_common::telemetry::LogArgs;
 
+use crate::admin::roles::RoleRule;
 use crate::execute::gate::Budget;
 
 /// The hub of Nabu: takes EventResponses from the agents of a fleet and opens one pull request for each.
@@ -65,6 +66,21 @@ pub struct Config {
     /// Address that administrators dial (gRPC, mutual TLS).
     #[arg(long, env = "NABU_HUB_LISTEN_ADMIN", default_value = "0.0.0.0:8444")]
     pub listen_admin: SocketAddr,
+
+    /// A role (viewer, operator or admin) of administrators whose name fits a pattern, in which `*` stands for any
+    /// characters; the highest that fits counts. Repeatable; in the environment separated by commas. Without any, every
+    /// administrator has the role admin.
+    #[arg(
+        long = "admin-role",
+        env = "NABU_HUB_ADMIN_ROLE",
+        value_name = "ROLE:PATTERN",
+        value_delimiter = ','
+    )]
+    pub admin_roles: Vec<RoleRule>,
+
+    /// A Unix socket for the admin API, for root and the hub's own user, without TLS. Off when not given.
+    #[arg(long, env = "NABU_HUB_ADMIN_SOCKET", value_name = "PATH")]
+    pub admin_socket: Option<PathBuf>,
 
     /// Address of /livez, /readyz and /metrics (HTTP).
     #[arg(long, env = "NABU_HUB_LISTEN_OPS", default_value = "0.0.0.0:8080")]

@@ -80,6 +80,18 @@ impl ErrorType {
             Self::Unauthorized => "Unauthorized",
         }
     }
+
+    /// Reads [`ErrorType::as_str`].
+    pub fn parse(word: &str) -> Option<Self> {
+        [
+            Self::Transient,
+            Self::Permanent,
+            Self::Conflicting,
+            Self::Unauthorized,
+        ]
+        .into_iter()
+        .find(|kind| kind.as_str() == word)
+    }
 }
 
 /// A typed failure; `status.error` of the EventResponse.

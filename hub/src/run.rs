@@ -6,20 +6,18 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use nabu_common::ops::{self, Check, Health};
-use nabu_common::tls::{IncomingLimits, ServerTls, incoming};
-use nabu_proto::admin_v1::admin_service_server::AdminServiceServer;
-use nabu_proto::admin_v1::authority_service_server::AuthorityServiceServer;
-use nabu_proto::admin_v1::cluster_service_server::ClusterServiceServer;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::service::InterceptorLayer;
 use tonic::transport::Server;
 use tracing::{error, info};
 
-use crate::admin::authority::AuthorityAdmin;
-use crate::admin::clusters::Clusters;
+use crate::admin::guard::Guard;
+use crate::admin::journal::{Journal, journal};
+use crate::admin::local::LocalListener;
+use crate::admin::roles::Roles;
+use crate::admin::server::{Doors, Services};
 use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::credentials::Credentials;
@@ -27,7 +25,8 @@ use crate::door::Door;
 use crate::execute::clusters::ClusterDirectory;
 use crate::execute::lanes::Lanes;
 use crate::execute::metrics::ExecuteMetrics;
-use crate::execute::{self, Context};
+use crate::execute::operate::Operator;
+use crate::execute::{self, Context, Dispatcher};
 use crate::follow::metrics::FollowMetrics;
 use crate::follow::{self, Hints};
 use crate::forge::metrics::ForgeMetrics;
@@ -56,7 +55,7 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The doors of a hub.
 pub struct Listeners {
     agents: TcpListener,
-    admin: TcpListener,
+    admin: Doors,
     ops: TcpListener,
     webhooks: Option<TcpListener>,
 }
@@ -74,7 +73,14 @@ impl Listeners {
         };
         Ok(Self {
             agents: bind("--listen-agents", config.listen_agents).await?,
-            admin: bind("--listen-admin", config.listen_admin).await?,
+            admin: Doors {
+                port: bind("--listen-admin", config.listen_admin).await?,
+                socket: config
+                    .admin_socket
+                    .as_deref()
+                    .map(LocalListener::bind)
+                    .transpose()?,
+            },
             ops: bind("--listen-ops", config.listen_ops).await?,
             webhooks: match config.listen_webhooks {
                 Some(address) => Some(bind("--listen-webhooks", address).await?),
@@ -158,8 +164,8 @@ pub async fn serve(
     let follow_metrics = FollowMetrics::register(&mut registry);
     tasks.spawn(queue.keep_fresh(Arc::clone(&store), store_check, shutdown.clone()));
     door.keep_fresh(&tasks, &gateway, &shutdown);
-    let ops = ops::serve(listeners.ops, health, Arc::new(registry), shutdown.clone());
     let context = Arc::new(context);
+    let operator = Operator::new(Arc::clone(&context), dispatcher.clone());
     let following = Duration::from_secs(config.follow_seconds.into());
     let follower = (Arc::clone(&context), hints, follow_metrics);
     let (stop, grace) = (shutdown.clone(), config.shutdown_grace());
@@ -171,14 +177,19 @@ pub async fn serve(
         }
     });
     let agents = door.serve_agents(listeners.agents, gateway.clone(), shutdown.clone());
-    let admin = serve_admin(
+    let (journal, scribe) = journal(&mut registry);
+    let audit = scribe.start(Arc::clone(&store));
+    let services = services(&config, &door, operator, &gateway, &dispatcher, &shutdown);
+    let guard = guard(&config, journal);
+    let admin = admin::server::serve(
         listeners.admin,
         door.tls(),
-        Admin::new(Arc::clone(&store), door.identities().store, gateway.clone()),
-        door.admin_services(&store, &gateway, &dispatcher),
+        guard,
+        services,
         shutdown.clone(),
     );
 
+    let ops = ops::serve(listeners.ops, health, Arc::new(registry), shutdown.clone());
     info!(
         version = env!("CARGO_PKG_VERSION"), agents = %config.listen_agents, admin = %config.listen_admin,
         ops = %config.listen_ops, store = %config.authority.store.display(), "the hub serves"
@@ -192,15 +203,50 @@ pub async fn serve(
     .await;
     // One that failed takes the others with it.
     shutdown.cancel();
-    if let Err(error) = executor.await {
-        error!(%error, "the executor was lost");
-    }
+    ended(executor).await;
     gateway.drained().await;
+    // Nobody is answered any more; what was answered is written down.
+    audit.finish().await;
     tasks.close();
     tasks.wait().await;
     store.close().await;
     info!("the hub has stopped");
     served
+}
+
+async fn ended(executor: tokio::task::JoinHandle<()>) {
+    if let Err(error) = executor.await {
+        error!(%error, "the executor was lost");
+    }
+}
+
+fn guard(config: &Config, journal: Journal) -> Guard {
+    let roles = Roles::new(config.admin_roles.clone());
+    Guard::new(roles, journal, rustix::process::getuid().as_raw())
+}
+
+/// What administrators are offered.
+fn services(
+    config: &Config,
+    door: &Door,
+    operator: Operator,
+    gateway: &Gateway,
+    dispatcher: &Dispatcher,
+    shutdown: &CancellationToken,
+) -> Services {
+    let store = &operator.context().store;
+    let (clusters, authority) = door.admin_services(store, gateway, dispatcher);
+    Services {
+        admin: Admin::new(
+            operator,
+            door.identities().store,
+            gateway.clone(),
+            config.config_namespace.clone(),
+            shutdown.clone(),
+        ),
+        clusters,
+        authority,
+    }
 }
 
 /// Runs servers to their end, which has to come within `limit` after `shutdown`.
@@ -260,31 +306,4 @@ pub(crate) fn server() -> Server {
     Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-}
-
-async fn serve_admin(
-    listener: TcpListener,
-    tls: ServerTls,
-    admin: Admin,
-    (clusters, authority): (Clusters, Option<AuthorityAdmin>),
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    let (reporter, health) = tonic_health::server::health_reporter();
-    reporter.set_serving::<AdminServiceServer<Admin>>().await;
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(nabu_proto::FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .context("cannot describe the admin API")?;
-    let connections = incoming(listener, tls, IncomingLimits::default(), shutdown.clone());
-    server()
-        .layer(InterceptorLayer::new(admin::authorize))
-        .add_service(AdminServiceServer::new(admin))
-        .add_service(ClusterServiceServer::new(clusters))
-        .add_optional_service(authority.map(AuthorityServiceServer::new))
-        .add_service(health)
-        .add_service(reflection)
-        .serve_with_incoming_shutdown(connections, shutdown.cancelled_owned())
-        .await
-        .context("the server for administrators failed")
 }

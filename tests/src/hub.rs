@@ -275,6 +275,13 @@ impl TestHub {
         Ok(folder)
     }
 
+    /// Makes a certificate for an administrator; gives the folder with its files.
+    pub fn issue_admin(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.dir.path().join("admins").join(name);
+        self.authority.issue_into(&Subject::admin(name), &folder)?;
+        Ok(folder)
+    }
+
     /// What `/metrics` says.
     pub async fn metrics(&self) -> Result<String> {
         Ok(
@@ -292,8 +299,13 @@ impl TestHub {
 
     /// Runs nabuctl against this hub; its standard output, or an error with its standard error.
     pub fn nabuctl(&self, arguments: &[&str]) -> Result<String> {
+        self.nabuctl_at(&self.admin_url(), arguments)
+    }
+
+    /// The same at another address of this hub.
+    pub fn nabuctl_at(&self, url: &str, arguments: &[&str]) -> Result<String> {
         let output = Command::new(workspace_binary("nabuctl")?)
-            .args(["--hub", &self.admin_url(), "--tls-dir"])
+            .args(["--hub", url, "--tls-dir"])
             .arg(self.admin_tls())
             .args(arguments)
             .output()?;

@@ -160,6 +160,24 @@ pub fn workspace_binary(name: &str) -> Result<PathBuf> {
     Ok(folder.join(name))
 }
 
+/// A program that `scripts/prerequisites.sh --install` has built, in the version that it names.
+pub fn go_tool(name: &str) -> Result<PathBuf> {
+    let script = std::fs::read_to_string(repository_root().join("scripts/prerequisites.sh"))?;
+    let line = format!("{name}_version=");
+    let version = script.lines().find_map(|text| text.strip_prefix(&line));
+    let version = version.with_context(|| format!("the script names no version of {name}"))?;
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
+    let cache = cache.unwrap_or_else(home);
+    let path = cache.join(format!("nabu/bin/{name}-v{version}"));
+    anyhow::ensure!(
+        path.is_file(),
+        "{} is missing; run `make prerequisites` first",
+        path.display()
+    );
+    Ok(path)
+}
+
 /// The root of the repository.
 pub fn repository_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

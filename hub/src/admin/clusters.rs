@@ -19,7 +19,9 @@ use secrecy::ExposeSecret as _;
 use tonic::{Request, Response, Status};
 use tracing::info;
 
-use super::{cluster_id, failed};
+use super::caller::Caller;
+use super::errors::{cluster_id, failed};
+use super::guard::Target;
 use crate::authority::HubAuthority;
 use crate::enrolment::{time, token};
 use crate::execute::Dispatcher;
@@ -49,10 +51,8 @@ pub struct Clusters {
 
 /// The administrator who asks, for the audit log.
 pub(super) fn actor<T>(request: &Request<T>) -> String {
-    match request.extensions().get::<PeerIdentity>() {
-        Some(peer) => peer.identity.to_string(),
-        None => "admin".to_owned(),
-    }
+    let caller = request.extensions().get::<Caller>();
+    caller.map_or_else(|| "nobody".to_owned(), |caller| caller.actor.clone())
 }
 
 /// The name of the administrator who asks.
@@ -115,6 +115,7 @@ impl ClusterService for Clusters {
         &self,
         request: Request<AddClusterRequest>,
     ) -> Result<Response<AddClusterResponse>, Status> {
+        Target::note(&request, || request.get_ref().cluster_id.clone());
         let actor = actor(&request);
         let request = request.into_inner();
         let Some(authority) = &self.authority else {
@@ -123,7 +124,7 @@ impl ClusterService for Clusters {
                 PKI (`nabuctl pki issue agent`)",
             ));
         };
-        let cluster = cluster_id(&request.cluster_id)?;
+        let cluster = cluster_id("cluster_id", &request.cluster_id)?;
         let labels = labels(request.labels)?;
         let now = Timestamp::now();
         let expires_at = now + ttl(request.ttl)?;
@@ -171,7 +172,7 @@ impl ClusterService for Clusters {
         let asked = request.into_inner().cluster_id;
         let cluster = match asked.as_str() {
             "" => None,
-            id => Some(cluster_id(id)?),
+            id => Some(cluster_id("cluster_id", id)?),
         };
         let tokens = self.identities.tokens(cluster.as_ref(), LISTED).await;
         let now = Timestamp::now();
@@ -193,6 +194,7 @@ impl ClusterService for Clusters {
         &self,
         request: Request<RevokeTokenRequest>,
     ) -> Result<Response<RevokeTokenResponse>, Status> {
+        Target::note(&request, || format!("token {}", request.get_ref().token_id));
         let actor = actor(&request);
         let id = request.into_inner().token_id;
         let shown: String = id.chars().take(80).collect();
@@ -210,8 +212,9 @@ impl ClusterService for Clusters {
         &self,
         request: Request<RevokeClusterRequest>,
     ) -> Result<Response<RevokeClusterResponse>, Status> {
+        Target::note(&request, || request.get_ref().cluster_id.clone());
         let actor = actor(&request);
-        let cluster = cluster_id(&request.into_inner().cluster_id)?;
+        let cluster = cluster_id("cluster_id", &request.into_inner().cluster_id)?;
         let event = audit_line(&actor, "ClusterRevoked", cluster.to_string());
         let done = self.identities.set_revoked(&cluster, true, event).await;
         if !done.map_err(failed)? {
@@ -225,8 +228,9 @@ impl ClusterService for Clusters {
         &self,
         request: Request<RestoreClusterRequest>,
     ) -> Result<Response<RestoreClusterResponse>, Status> {
+        Target::note(&request, || request.get_ref().cluster_id.clone());
         let actor = actor(&request);
-        let cluster = cluster_id(&request.into_inner().cluster_id)?;
+        let cluster = cluster_id("cluster_id", &request.into_inner().cluster_id)?;
         let event = audit_line(&actor, "ClusterRestored", cluster.to_string());
         let done = self.identities.set_revoked(&cluster, false, event).await;
         if !done.map_err(failed)? {
@@ -239,8 +243,9 @@ impl ClusterService for Clusters {
         &self,
         request: Request<RemoveClusterRequest>,
     ) -> Result<Response<RemoveClusterResponse>, Status> {
+        Target::note(&request, || request.get_ref().cluster_id.clone());
         let actor = actor(&request);
-        let cluster = cluster_id(&request.into_inner().cluster_id)?;
+        let cluster = cluster_id("cluster_id", &request.into_inner().cluster_id)?;
         let event = audit_line(&actor, "ClusterRemoved", cluster.to_string());
         let done = self.identities.remove_cluster(&cluster, event).await;
         if !done.map_err(failed)? {
@@ -272,9 +277,10 @@ impl ClusterService for Clusters {
         &self,
         request: Request<RebindClusterRequest>,
     ) -> Result<Response<RebindClusterResponse>, Status> {
+        Target::note(&request, || request.get_ref().cluster_id.clone());
         let actor = actor(&request);
         let request = request.into_inner();
-        let cluster = cluster_id(&request.cluster_id)?;
+        let cluster = cluster_id("cluster_id", &request.cluster_id)?;
         let uid = request.kube_system_uid;
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if uid.len() > 64 || !uid.chars().all(plain) {

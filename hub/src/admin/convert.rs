@@ -1,5 +1,8 @@
 //! Plain values to the admin API's wire types.
 
+mod operations;
+mod story;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
@@ -7,12 +10,15 @@ use nabu_common::ids::ResponseKey;
 use nabu_proto::admin_v1 as wire;
 use tonic::Status;
 
+pub(super) use operations::{audit_event, config_status, forge};
+pub(super) use story::{decision, step, trial, waiting};
+
 use crate::change::{FileAction, FileChange, Intent};
 use crate::response::Response;
 use crate::store::identity::ClusterIdentity;
 use crate::store::{AttemptRecord, AuditEvent, ClusterRecord, ResponseSummary, RoutedTo};
 
-fn time(at: Timestamp) -> prost_types::Timestamp {
+pub(super) fn time(at: Timestamp) -> prost_types::Timestamp {
     prost_types::Timestamp {
         seconds: at.as_second(),
         nanos: at.subsec_nanosecond(),
@@ -112,20 +118,25 @@ pub(super) fn summary(summary: &ResponseSummary) -> wire::Response {
     }
 }
 
-pub(super) fn response(
-    response: &Response,
-    attempts: &[AttemptRecord],
-    history: Vec<AuditEvent>,
-    now: Timestamp,
-) -> wire::GetResponseResponse {
-    let whole = ResponseSummary {
+/// A record as lists show it.
+pub(super) fn summarised(response: &Response) -> ResponseSummary {
+    ResponseSummary {
         key: response.key().clone(),
         name: response.observation.name.clone(),
         generation: response.observation.generation,
         observed_at: response.observed_at,
         progress: response.progress.clone(),
         routed: response.progress.intent.as_ref().map(RoutedTo::of),
-    };
+    }
+}
+
+pub(super) fn response(
+    response: &Response,
+    attempts: &[AttemptRecord],
+    history: Vec<AuditEvent>,
+    now: Timestamp,
+) -> wire::GetResponseResponse {
+    let whole = summarised(response);
     let observed = AuditEvent {
         at: response.observed_at.min(now),
         actor: format!("agent/{}", response.key().cluster),
@@ -146,7 +157,7 @@ pub(super) fn response(
     }
 }
 
-fn attempt(record: &AttemptRecord) -> wire::Attempt {
+pub(super) fn attempt(record: &AttemptRecord) -> wire::Attempt {
     let error = record.error.as_ref();
     wire::Attempt {
         number: record.number,
@@ -165,7 +176,7 @@ fn attempt(record: &AttemptRecord) -> wire::Attempt {
     }
 }
 
-fn change(intent: &Intent) -> wire::ChangeText {
+pub(super) fn change(intent: &Intent) -> wire::ChangeText {
     wire::ChangeText {
         branch: intent.branch.clone(),
         base_branch: intent.base_branch.clone().unwrap_or_default(),
@@ -241,8 +252,9 @@ pub(super) fn position(token: &str) -> Result<Option<(Timestamp, ResponseKey)>, 
         ))
     };
     let wrong = || {
-        Status::invalid_argument(
-            "page_token: is none that this hub gave; leave it out for the first page",
+        super::errors::invalid(
+            "page_token",
+            "is none that this hub gave; leave it out for the first page",
         )
     };
     place().map(Some).ok_or_else(wrong)

@@ -1,27 +1,45 @@
 //! The administrators' door: questions about clusters and responses, over mutual TLS, with health and reflection.
 //!
-//! Answers come from the store; wire types end in [`convert`].
+//! Everybody passes the [`guard`], which knows who calls ([`caller`]) and what they may ([`roles`]), and writes it down
+//! ([`journal`]). Answers come from the store; wire types end in [`convert`], refusals are made in [`errors`].
 
 pub mod authority;
+pub mod caller;
 pub mod clusters;
 mod convert;
+pub mod errors;
+mod explain;
+mod forges;
+pub mod guard;
+pub mod journal;
+pub mod local;
+mod operations;
+mod responses;
+pub mod roles;
+mod select;
+pub mod server;
+mod trial;
+mod watch;
+
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use nabu_common::identity::Identity;
-use nabu_common::ids::{ClusterId, ResponseKey};
-use nabu_common::tls::PeerIdentity;
+use nabu_common::ids::ResponseKey;
 use nabu_proto::admin_v1::admin_service_server::AdminService;
 use nabu_proto::admin_v1::{
     GetResponseRequest, GetResponseResponse, ListClustersRequest, ListClustersResponse,
     ListResponsesRequest, ListResponsesResponse,
 };
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
-use tracing::error;
 
+use crate::execute::operate::Operator;
 use crate::gateway::Gateway;
-use crate::response::Phase;
+use crate::store::SharedStore;
 use crate::store::identity::SharedIdentities;
-use crate::store::{ResponseFilter, SharedStore, StoreError};
+use errors::{DOMAIN, cluster_id, failed, invalid, missing, shortened};
+use guard::Target;
 
 /// A page that does not say how long it should be.
 const DEFAULT_PAGE: i32 = 100;
@@ -30,48 +48,49 @@ const LARGEST_PAGE: i32 = 1000;
 /// Audit lines that one response shows.
 const HISTORY: u32 = 200;
 
-/// Lets in whoever has an administrator's certificate.
-///
-/// # Errors
-/// `PERMISSION_DENIED` for all others.
-pub fn authorize(request: Request<()>) -> Result<Request<()>, Status> {
-    match request
-        .extensions()
-        .get::<PeerIdentity>()
-        .map(|peer| &peer.identity)
-    {
-        Some(Identity::Admin(_)) => Ok(request),
-        _ => Err(Status::permission_denied(
-            "this door is for administrators: the certificate's URI SAN must be spiffe://<trust-domain>/admin/<name>; \
-            make one with `nabuctl pki issue admin NAME`",
-        )),
-    }
-}
-
 /// Answers administrators.
 pub struct Admin {
     store: SharedStore,
     identities: SharedIdentities,
     gateway: Gateway,
+    operator: Operator,
+    config_namespace: String,
+    watches: Arc<Semaphore>,
+    started_at: Timestamp,
+    shutdown: CancellationToken,
 }
 
 impl Admin {
-    /// Answers from this store, and knows from the gateway who is connected.
-    pub fn new(store: SharedStore, identities: SharedIdentities, gateway: Gateway) -> Self {
+    /// Answers from what the operator's executor sees, and knows from the gateway who is connected. Streams end with
+    /// `shutdown`.
+    pub fn new(
+        operator: Operator,
+        identities: SharedIdentities,
+        gateway: Gateway,
+        config_namespace: String,
+        shutdown: CancellationToken,
+    ) -> Self {
         Self {
-            store,
+            store: Arc::clone(&operator.context().store),
             identities,
             gateway,
+            operator,
+            config_namespace,
+            watches: Arc::new(Semaphore::new(watch::WATCHES)),
+            started_at: Timestamp::now(),
+            shutdown,
         }
     }
 
-    async fn find(&self, request: &GetResponseRequest) -> Result<ResponseKey, Status> {
-        let cluster = cluster_id(&request.cluster_id)?;
-        let wanted = &request.uid_or_name;
+    async fn find(&self, cluster: &str, wanted: &str) -> Result<ResponseKey, Status> {
+        let cluster = cluster_id("cluster_id", cluster)?;
         let missing = || {
-            Status::not_found(format!(
-                "cluster {cluster} has no response {wanted:?}; `nabuctl response list --cluster {cluster}` shows them"
-            ))
+            let remedy = format!("`nabuctl response list --cluster {cluster}` shows them");
+            missing(
+                "response",
+                &format!("{cluster}/{}", shortened(wanted)),
+                &remedy,
+            )
         };
         if let Ok(uid) = wanted.parse() {
             let key = ResponseKey {
@@ -90,22 +109,11 @@ impl Admin {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "used with map_err")]
-fn failed(error: StoreError) -> Status {
-    error!(%error, source = ?std::error::Error::source(&error).map(ToString::to_string), "cannot answer an administrator");
-    Status::unavailable("the hub's store does not answer; its log says more")
-}
-
-fn cluster_id(text: &str) -> Result<ClusterId, Status> {
-    text.parse()
-        .map_err(|error| Status::invalid_argument(format!("cluster_id: {error}")))
-}
-
 fn page_size(asked: i32) -> Result<u32, Status> {
     match asked {
         0 => Ok(DEFAULT_PAGE.unsigned_abs()),
         1.. => Ok(asked.min(LARGEST_PAGE).unsigned_abs()),
-        _ => Err(Status::invalid_argument("page_size: must not be negative")),
+        _ => Err(invalid("page_size", "must not be negative")),
     }
 }
 
@@ -146,22 +154,25 @@ impl AdminService for Admin {
         &self,
         request: Request<ListResponsesRequest>,
     ) -> Result<Response<ListResponsesResponse>, Status> {
+        Target::note(&request, || request.get_ref().cluster_id.clone());
         let request = request.into_inner();
         let size = page_size(request.page_size)?;
-        let phases = request.phases.iter().map(|word| {
-            Phase::parse(word).ok_or_else(|| {
-                Status::invalid_argument(format!(
-                    "phases: {word:?} is none of Pending, Running, Succeeded, Failed, Cancelled"
-                ))
-            })
-        });
-        let filter = ResponseFilter {
-            cluster: Some(&request.cluster_id)
-                .filter(|id| !id.is_empty())
-                .map(|id| cluster_id(id))
-                .transpose()?,
-            phases: phases.collect::<Result<_, _>>()?,
-        };
+        // Before the list, so that a watch from there misses nothing.
+        let newest = self.store.latest_change().await.map_err(failed)?;
+        let mut filter = self.filter(request.filter.unwrap_or_default()).await?;
+        filter.cluster = Some(&request.cluster_id)
+            .filter(|id| !id.is_empty())
+            .map(|id| cluster_id("cluster_id", id))
+            .transpose()?;
+        let phases = select::phases("phases", &request.phases)?;
+        if filter.phases.is_empty() {
+            filter.phases = phases;
+        } else if !phases.is_empty() {
+            return Err(invalid(
+                "phases",
+                "give phases here or in filter, not in both",
+            ));
+        }
         let before = convert::position(&request.page_token)?;
         let mut responses = self
             .store
@@ -174,6 +185,7 @@ impl AdminService for Admin {
         Ok(Response::new(ListResponsesResponse {
             responses: responses.iter().map(convert::summary).collect(),
             next_page_token: next.unwrap_or_default(),
+            resume_token: watch::token(newest),
         }))
     }
 
@@ -181,7 +193,15 @@ impl AdminService for Admin {
         &self,
         request: Request<GetResponseRequest>,
     ) -> Result<Response<GetResponseResponse>, Status> {
-        let key = self.find(&request.into_inner()).await?;
+        Target::note(&request, || {
+            let GetResponseRequest {
+                cluster_id,
+                uid_or_name,
+            } = request.get_ref();
+            format!("{cluster_id}/{uid_or_name}")
+        });
+        let request = request.into_inner();
+        let key = self.find(&request.cluster_id, &request.uid_or_name).await?;
         let response = self.store.response(&key).await.map_err(failed)?;
         let response = response.ok_or_else(|| Status::not_found("the response is gone"))?;
         let attempts = self.store.attempts(&key).await.map_err(failed)?;

@@ -1,11 +1,17 @@
 //! The `nabuctl` binary: parses, installs the crypto provider, runs.
 
+use std::process::ExitCode;
+
 use clap::Parser as _;
 use nabu_common::{cli, tls};
 use nabu_hub::nabuctl::{self, Cli, Command};
 
-fn main() -> std::process::ExitCode {
-    cli::exit_with(start())
+fn main() -> ExitCode {
+    nabuctl::answer_shell();
+    let result = start();
+    let code = result.as_ref().err().map(nabuctl::exit_code);
+    let exit = cli::exit_with(result);
+    code.map_or(exit, ExitCode::from)
 }
 
 fn start() -> anyhow::Result<()> {

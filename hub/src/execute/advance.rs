@@ -448,7 +448,7 @@ pub(super) async fn mark_deleted(context: &Context, key: &ResponseKey) -> Result
         .is_some_and(|progress| !progress.phase.is_terminal() || progress.follow_up.is_some()))
 }
 
-async fn apply(
+pub(super) async fn apply(
     context: &Context,
     response: &Response,
     transition: crate::store::Transition,

@@ -4,6 +4,8 @@
 //! attempt, and gives it back when done. A cluster in a storm fills only its own line, a slow repository only its own
 //! share of a lane, and a limit of a forge (see [`super::gate`]) holds up only the lane of the credential that met it.
 
+pub mod standing;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 

@@ -5,12 +5,12 @@
 //! (see [`crate::plan`]), and in which order is decided by [`lanes`].
 
 mod advance;
-mod cancel;
 mod close;
 pub mod clusters;
 pub mod gate;
 pub mod lanes;
 pub mod metrics;
+pub mod operate;
 mod schedule;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,6 @@ use crate::response::Response;
 use crate::routes::ConfigHandle;
 use crate::store::{ResponseSummary, SharedStore, StoreError};
 use advance::{Advanced, advance};
-pub use cancel::cancel;
 use clusters::ClusterDirectory;
 use lanes::{LaneId, Lanes, Ticket};
 use metrics::ExecuteMetrics;
@@ -94,6 +93,20 @@ impl Context {
     /// Whether a limit holds up everybody with this credential.
     pub(crate) fn is_lane_closed(&self, target: &ForgeTarget) -> bool {
         lock(&self.lanes).is_closed(&Ticket::for_target(target), Timestamp::now())
+    }
+
+    /// How the lane of a credential stands.
+    pub(crate) fn standing(
+        &self,
+        lane: &lanes::LaneId,
+        now: Timestamp,
+    ) -> lanes::standing::Standing {
+        lock(&self.lanes).standing(lane, now)
+    }
+
+    /// The lanes that somebody uses, or whose gate is remembered.
+    pub(crate) fn known_lanes(&self) -> Vec<lanes::LaneId> {
+        lock(&self.lanes).known()
     }
 
     fn leave_lane(&self, ticket: &Ticket) {

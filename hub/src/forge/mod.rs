@@ -18,6 +18,7 @@ mod ours;
 pub mod registry;
 pub mod resolve;
 mod text;
+pub mod witness;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

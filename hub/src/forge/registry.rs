@@ -11,9 +11,11 @@ use super::gitlab::{self, Gitlab};
 use super::http::{Http, HttpClients, Timeouts};
 use super::metrics::ForgeMetrics;
 use super::noop::Noop;
+use super::witness::Sightings;
 use super::{Forge, ForgeError};
 use crate::change::{CredentialRef, ForgeTarget, ProviderKind};
 use crate::credentials::Credentials;
+use crate::execute::lanes::LaneId;
 use crate::response::{ErrorType, ResponseError};
 
 /// All forges of a hub; clones share them.
@@ -26,6 +28,7 @@ struct Inner {
     credentials: Credentials,
     metrics: ForgeMetrics,
     clients: HttpClients,
+    sightings: Sightings,
     forges: Mutex<HashMap<ForgeTarget, Arc<dyn Forge>>>,
     /// By target without its repository.
     github_accounts: Mutex<HashMap<ForgeTarget, Arc<Account>>>,
@@ -55,10 +58,16 @@ impl Forges {
                 credentials,
                 metrics,
                 clients,
+                sightings: Sightings::default(),
                 forges: Mutex::default(),
                 github_accounts: Mutex::default(),
             }),
         }
+    }
+
+    /// What forges last said of each credential.
+    pub fn sightings(&self) -> &Sightings {
+        &self.inner.sightings
     }
 
     /// The forge of a target. Fails if no forge can serve it; whether it works shows only when it is asked.
@@ -109,7 +118,8 @@ impl Inner {
         let credential = credential(target)?;
         let place = target.base_url.as_deref().unwrap_or("https://github.com");
         let client = self.clients.get(place, target.ca_bundle.as_deref())?;
-        let http = Http::new(client, target.kind, "GitHub", place, self.metrics.clone());
+        let http = Http::new(client, target.kind, "GitHub", place, self.metrics.clone())
+            .witnessed(self.sightings.witness(LaneId::of(target)));
         github::account(target, http, credential, self.credentials.clone())
     }
 
@@ -161,7 +171,8 @@ impl Inner {
             &target.repository,
             base_url,
             self.metrics.clone(),
-        );
+        )
+        .witnessed(self.sightings.witness(LaneId::of(target)));
         Ok((http, credential))
     }
 }

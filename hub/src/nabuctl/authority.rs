@@ -13,6 +13,7 @@ use rcgen::{CertificateParams, KeyPair};
 use tonic::transport::Channel;
 
 use super::client::{channel, explain};
+use super::context::way;
 use super::{Connection, Output, view};
 use crate::pki;
 
@@ -72,7 +73,7 @@ pub(super) async fn ca(
             let answer = client.start_rotation(StartRotationRequest {}).await;
             let rotation = answer.map_err(explain)?.into_inner().rotation;
             // With the old certificate alone, the administrator would be locked out in the end.
-            issue(&mut client, String::new(), &connection.tls_dir).await?;
+            issue(&mut client, String::new(), &way(connection)?.tls_dir).await?;
             rotation
         }
         RotateCommand::Status => {
@@ -87,7 +88,7 @@ pub(super) async fn ca(
         RotateCommand::Rollback => {
             let answer = client.roll_back_rotation(RollBackRotationRequest {}).await;
             let rotation = answer.map_err(explain)?.into_inner().rotation;
-            issue(&mut client, String::new(), &connection.tls_dir).await?;
+            issue(&mut client, String::new(), &way(connection)?.tls_dir).await?;
             rotation
         }
     };
@@ -102,7 +103,7 @@ pub(super) async fn admin(
     let mut client = connect(connection).await?;
     let (name, folder) = match command {
         AdminCommand::Add { name, out } => (name, out),
-        AdminCommand::Renew => (String::new(), connection.tls_dir.clone()),
+        AdminCommand::Renew => (String::new(), way(connection)?.tls_dir),
     };
     let (name, until) = issue(&mut client, name, &folder).await?;
     writeln!(

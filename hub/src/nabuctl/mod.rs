@@ -1,21 +1,38 @@
 //! The command line of administrators: a client of the admin API, and the maker of certificates.
 //!
-//! Flags and commands are here, the connection in [`client`], what people see in [`view`].
+//! Flags and commands are here and in [`commands`], the connection in [`client`] and [`context`], what is asked in
+//! [`ask`], what people see in [`view`] and [`output`].
 
+mod ask;
 mod authority;
+mod check;
 mod client;
 mod cluster;
+mod commands;
+mod completion;
+mod context;
+mod failure;
+mod output;
 mod pki;
+mod table;
+mod top;
 mod view;
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use cluster::Act;
 use nabu_common::ids::ClusterId;
-use nabu_proto::admin_v1::{GetResponseRequest, ListClustersRequest, ListResponsesRequest};
+
+pub use check::CheckArgs;
+pub use commands::{
+    AuditCommand, ConfigCommand, ContextCommand, ForgeCommand, ResponseCommand, RouteCommand, Shell,
+};
+pub use completion::answer_shell;
+pub use failure::{Failure, exit_code};
+use output::Out;
+pub use output::Output;
 
 /// Asks a Nabu hub about its clusters and responses, and makes certificates.
 #[derive(Debug, Parser)]
@@ -39,45 +56,29 @@ pub struct Cli {
 }
 
 /// Where the hub is, and how to show who we are.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct Connection {
-    /// Address of the hub's admin API.
-    #[arg(
-        long,
-        global = true,
-        env = "NABU_HUB",
-        default_value = "https://localhost:8444",
-        value_name = "URL"
-    )]
-    pub hub: String,
+    /// The context to use, from the file of contexts, instead of the current one.
+    #[arg(long, global = true, env = "NABU_CONTEXT", value_name = "NAME")]
+    pub context: Option<String>,
 
-    /// Folder with ca.crt, tls.crt and tls.key of an administrator.
-    #[arg(
-        long,
-        global = true,
-        env = "NABU_TLS_DIR",
-        default_value = "/etc/nabu/admin",
-        value_name = "DIR"
-    )]
-    pub tls_dir: PathBuf,
+    /// The file of contexts. If not given: nabu/contexts.yaml in `$XDG_CONFIG_HOME` or ~/.config.
+    #[arg(long, global = true, env = "NABU_CONTEXTS", value_name = "FILE")]
+    pub contexts: Option<PathBuf>,
+
+    /// Address of the hub's admin API, or `unix:PATH` of its socket (--admin-socket of nabu-hub). If not given: that of
+    /// the context, else <https://localhost:8444>.
+    #[arg(long, global = true, env = "NABU_HUB", value_name = "URL")]
+    pub hub: Option<String>,
+
+    /// Folder with ca.crt, tls.crt and tls.key of an administrator. If not given: that of the context, else
+    /// /etc/nabu/admin.
+    #[arg(long, global = true, env = "NABU_TLS_DIR", value_name = "DIR")]
+    pub tls_dir: Option<PathBuf>,
 
     /// Name that the hub's certificate must have, if it is not the host of the address.
     #[arg(long, global = true, env = "NABU_HUB_SERVER_NAME", value_name = "NAME")]
     pub server_name: Option<String>,
-}
-
-/// How answers are printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// A table.
-    #[default]
-    Table,
-    /// A table with more columns.
-    Wide,
-    /// JSON.
-    Json,
-    /// Names only, one on a line.
-    Name,
 }
 
 /// What nabuctl can do.
@@ -89,6 +90,41 @@ pub enum Command {
     /// Responses: what became of EventResponses.
     #[command(subcommand, visible_alias = "responses")]
     Response(ResponseCommand),
+    /// Routes: what would become of an EventResponse.
+    #[command(subcommand, visible_alias = "routes")]
+    Route(RouteCommand),
+    /// The hub's configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Forges and credentials.
+    #[command(subcommand, visible_alias = "forges")]
+    Forge(ForgeCommand),
+    /// The audit log.
+    #[command(subcommand)]
+    Audit(AuditCommand),
+    /// Show the filter of the hub's log, or set it until the hub ends.
+    LogLevel {
+        /// A level, or a filter by module such as `info,nabu_hub=debug`.
+        level: Option<String>,
+        /// Only say what would happen.
+        #[arg(long, requires = "level")]
+        dry_run: bool,
+    },
+    /// Look at everything between this machine and the forges, and say of each thing whether it is well and what mends
+    /// it: context, certificate, hub, role, clocks, versions, configuration, forges, clusters; with --kubernetes also the
+    /// CRDs of a cluster, and with --agent-account the rights of its agent.
+    Check(CheckArgs),
+    /// Show the fleet as it is now: clusters, forges and the newest responses. q ends it.
+    Top {
+        /// How often the hub is asked, in seconds.
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+        seconds: u64,
+    },
+    /// Show what runs here and at the hub, and who the hub takes us for.
+    Version,
+    /// Hubs to work with, by name.
+    #[command(subcommand)]
+    Context(ContextCommand),
     /// The hub's own authority.
     #[command(subcommand)]
     Ca(authority::CaCommand),
@@ -98,6 +134,18 @@ pub enum Command {
     /// Make certificates.
     #[command(subcommand)]
     Pki(PkiCommand),
+    /// Write the completion of a shell, for example `source <(nabuctl completion bash)`. Names of clusters, responses and
+    /// contexts are completed too.
+    Completion {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Write man pages.
+    Man {
+        /// Folder to write to.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
     /// Print these flags as Markdown, for the documentation.
     #[command(hide = true)]
     MarkdownHelp,
@@ -108,7 +156,11 @@ pub enum Command {
 pub enum ClusterCommand {
     /// List clusters.
     #[command(visible_alias = "ls")]
-    List,
+    List {
+        /// Ask again every two seconds, and print what has changed, until it is interrupted.
+        #[arg(short, long)]
+        watch: bool,
+    },
     /// Add a cluster, or let it join again: prints the command that installs its agent, with a join token for one use.
     Add(cluster::AddArgs),
     /// End the session of a cluster, and let it open none, renew nothing and enrol with no token.
@@ -137,32 +189,6 @@ pub enum ClusterCommand {
     /// Join tokens.
     #[command(subcommand)]
     Token(cluster::TokenCommand),
-}
-
-/// About responses.
-#[derive(Debug, Subcommand)]
-pub enum ResponseCommand {
-    /// List responses, newest first.
-    #[command(visible_alias = "ls")]
-    List {
-        /// Only of this cluster.
-        #[arg(long)]
-        cluster: Option<ClusterId>,
-        /// Only in this phase: Pending, Running, Succeeded, Failed or Cancelled. Repeatable.
-        #[arg(long = "phase")]
-        phases: Vec<String>,
-        /// At most this many.
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
-        limit: u32,
-    },
-    /// Explain one response: attempts, history, and the text of its pull request.
-    #[command(visible_alias = "explain")]
-    Get {
-        /// The cluster of the EventResponse.
-        cluster: ClusterId,
-        /// metadata.name or metadata.uid of the EventResponse.
-        name: String,
-    },
 }
 
 /// About certificates.
@@ -225,12 +251,13 @@ pub enum SubjectCommand {
 ///
 /// # Errors
 /// If the hub cannot be reached or refuses; the text says what to do.
-pub async fn run(cli: Cli, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
+pub async fn run(cli: Cli, out: Out<'_>) -> anyhow::Result<()> {
     let Cli {
         connection,
         output,
         command,
     } = cli;
+    let asked = &connection;
     match command {
         Command::Pki(command) => pki::run(command, out),
         Command::Ca(command) => authority::ca(&connection, command, output, out).await,
@@ -253,67 +280,33 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
         Command::Cluster(ClusterCommand::Token(command)) => {
             cluster::token(&connection, command, output, out).await
         }
-        Command::Cluster(ClusterCommand::List) => {
-            let mut client = client::connect(&connection).await?;
-            let mut clusters = Vec::new();
-            let mut request = ListClustersRequest::default();
-            loop {
-                let page = client
-                    .list_clusters(request.clone())
-                    .await
-                    .map_err(client::explain)?
-                    .into_inner();
-                clusters.extend(page.clusters);
-                if page.next_page_token.is_empty() {
-                    break;
-                }
-                request.page_token = page.next_page_token;
-            }
-            view::clusters(&clusters, output, out)
+        Command::Cluster(ClusterCommand::List { watch }) => {
+            ask::clusters(asked, watch, output, out).await
         }
-        Command::Response(ResponseCommand::List {
-            cluster,
-            phases,
-            limit,
-        }) => {
-            let mut client = client::connect(&connection).await?;
-            let mut responses = Vec::new();
-            let mut request = ListResponsesRequest {
-                cluster_id: cluster.map(String::from).unwrap_or_default(),
-                phases,
-                ..ListResponsesRequest::default()
-            };
-            while responses.len() < limit as usize {
-                request.page_size =
-                    i32::try_from(limit as usize - responses.len()).unwrap_or(i32::MAX);
-                let page = client
-                    .list_responses(request.clone())
-                    .await
-                    .map_err(client::explain)?
-                    .into_inner();
-                responses.extend(page.responses);
-                if page.next_page_token.is_empty() {
-                    break;
-                }
-                request.page_token = page.next_page_token;
-            }
-            view::responses(&responses, output, out)
-        }
-        Command::Response(ResponseCommand::Get { cluster, name }) => {
-            let mut client = client::connect(&connection).await?;
-            let request = GetResponseRequest {
-                cluster_id: cluster.to_string(),
-                uid_or_name: name,
-            };
-            let answer = client
-                .get_response(request)
-                .await
-                .map_err(client::explain)?
-                .into_inner();
-            view::response(&answer, output, out)
-        }
+        Command::Response(command) => ask::response(asked, command, output, out).await,
+        Command::Route(command) => ask::route(asked, command, output, out).await,
+        Command::Config(ConfigCommand::Status) => ask::config(asked, output, out).await,
+        Command::Forge(ForgeCommand::List) => ask::forges(asked, output, out).await,
+        Command::Audit(command) => ask::audit(asked, command, output, out).await,
+        Command::LogLevel { level, dry_run } => ask::log_level(asked, level, dry_run, out).await,
+        Command::Check(arguments) => check::run(asked, arguments, output, out).await,
+        Command::Top { seconds } => top::run(asked, std::time::Duration::from_secs(seconds)).await,
+        Command::Version => ask::version(asked, output, out).await,
+        Command::Context(command) => context::run(asked, command, output, out),
+        Command::Completion { shell } => completion::register(shell, out),
+        Command::Man { out: folder } => man(&folder, out),
         Command::MarkdownHelp => out
             .write_all(nabu_common::cli::markdown_help::<Cli>().as_bytes())
             .context("cannot write to standard output"),
     }
+}
+
+fn man(folder: &std::path::Path, out: Out<'_>) -> anyhow::Result<()> {
+    let write = || {
+        std::fs::create_dir_all(folder)?;
+        clap_mangen::generate_to(<Cli as clap::CommandFactory>::command(), folder)
+    };
+    write().with_context(|| format!("cannot write to {}", folder.display()))?;
+    writeln!(out, "wrote man pages to {}", folder.display())?;
+    Ok(())
 }

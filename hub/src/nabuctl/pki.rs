@@ -1,11 +1,10 @@
 //! `nabuctl pki`: certificates as files.
 
-use std::io::Write;
-
+use super::output::Out;
 use super::{PkiCommand, SubjectCommand};
 use crate::pki::{Authority, Subject};
 
-pub(super) fn run(command: PkiCommand, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
+pub(super) fn run(command: PkiCommand, out: Out<'_>) -> anyhow::Result<()> {
     match command {
         PkiCommand::Init { dir, trust_domain } => {
             let authority = Authority::create(&dir, &trust_domain)?;

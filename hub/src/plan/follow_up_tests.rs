@@ -133,7 +133,7 @@ fn without_the_routes_word_nothing_is_closed() {
     assert!(!response.progress.watched);
     progress::mark_deleted(&mut response.progress);
     assert_eq!(step(&response, 3), Step::Settled);
-    let said = progress::cancel(&mut response.progress, "admin/ada", "no");
+    let said = progress::cancel(&mut response.progress, "cancelled by admin/ada: no");
     assert_eq!(said, Cancellation::Ended(Phase::Succeeded));
     assert_eq!(step(&response, 3), Step::Settled);
 
@@ -149,7 +149,10 @@ fn without_the_routes_word_nothing_is_closed() {
 fn an_administrator_can_cancel_what_has_succeeded_where_the_route_says_so() {
     let mut response = succeeded(true);
     for _ in 0..2 {
-        let said = progress::cancel(&mut response.progress, "admin/ada", "a <b>drill</b> @all");
+        let said = progress::cancel(
+            &mut response.progress,
+            "cancelled by admin/ada: a <b>drill</b> @all",
+        );
         assert_eq!(said, Cancellation::Closing);
     }
     let comment = close(&response, 3).comment;
@@ -183,7 +186,7 @@ fn what_people_have_ended_is_not_touched() {
 #[test]
 fn a_response_that_is_cancelled_while_its_pull_request_is_made_ends_as_cancelled_and_is_closed() {
     let mut response = running(true);
-    let said = progress::cancel(&mut response.progress, "admin/ada", "a drill");
+    let said = progress::cancel(&mut response.progress, "cancelled by admin/ada: a drill");
     assert_eq!(said, Cancellation::AfterAttempt);
     let made = opened(PullRequestState::Open);
     progress::succeed(&mut response.progress, &made, moment(2));

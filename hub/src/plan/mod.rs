@@ -7,6 +7,7 @@
 pub mod follow_up;
 #[cfg(test)]
 mod follow_up_tests;
+pub mod operate;
 pub mod progress;
 pub mod retry;
 #[cfg(test)]

@@ -467,16 +467,15 @@ pub enum Cancellation {
 
 /// An administrator wants the response cancelled. The wish is kept; `plan` concludes it before anything else begins,
 /// without waiting for a turn or for a limit of the forge.
-pub fn cancel(progress: &mut Progress, actor: &str, reason: &str) -> Cancellation {
-    let reason = format!("cancelled by {actor}: {reason}");
+pub fn cancel(progress: &mut Progress, reason: &str) -> Cancellation {
     if progress.phase.is_terminal() {
-        return if follow_up::ask_to_close(progress, &reason) {
+        return if follow_up::ask_to_close(progress, reason) {
             Cancellation::Closing
         } else {
             Cancellation::Ended(progress.phase)
         };
     }
-    request_cancel(progress, &reason);
+    request_cancel(progress, reason);
     if progress.attempt_open {
         Cancellation::AfterAttempt
     } else {

@@ -557,7 +557,10 @@ fn an_administrators_cancellation_ends_what_waits_and_waits_for_what_runs() {
     let attempt = attempt(&running, 0);
     progress::begin(&mut running.progress, &attempt, moment(0));
     let cancel = |response: &mut Response| {
-        progress::cancel(&mut response.progress, "admin/ada", "a false alarm")
+        progress::cancel(
+            &mut response.progress,
+            "cancelled by admin/ada: a false alarm",
+        )
     };
     assert_eq!(cancel(&mut waiting), Cancellation::Requested);
     assert_eq!(cancel(&mut running), Cancellation::AfterAttempt);
@@ -577,7 +580,10 @@ fn an_administrators_cancellation_ends_what_waits_and_waits_for_what_runs() {
 #[test]
 fn an_administrators_cancellation_survives_an_event_response_that_comes_back() {
     let mut response = respond(json!({}));
-    progress::cancel(&mut response.progress, "admin/ada", "a false alarm");
+    progress::cancel(
+        &mut response.progress,
+        "cancelled by admin/ada: a false alarm",
+    );
     progress::mark_deleted(&mut response.progress);
     let seen = response.observation.clone();
     progress::observe_again(&mut response.progress, &seen, at(2));

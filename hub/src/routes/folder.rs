@@ -245,7 +245,7 @@ fn read_text(path: &Path) -> io::Result<String> {
 }
 
 /// The documents of a file. An error says where, and never shows the text: it may be a Secret's.
-fn parse(text: &str) -> Result<Vec<Value>, String> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Value>, String> {
     let mut options = serde_saphyr::Options::default();
     options.with_snippet = false;
     serde_saphyr::from_multiple_with_options(text, options).map_err(|error| error.to_string())

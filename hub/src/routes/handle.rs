@@ -50,6 +50,17 @@ pub struct Verdict {
     pub unsupported: Vec<Problem>,
 }
 
+/// A document, what was said of it, and what of it is in force.
+#[derive(Clone, Debug)]
+pub struct InForce {
+    /// Where it stands, for people.
+    pub origin: String,
+    /// What the hub says of it as it stands now.
+    pub verdict: Verdict,
+    /// The routes of its last good version; `None` if it never had one.
+    pub routes: Option<Vec<Arc<Route>>>,
+}
+
 #[derive(Debug)]
 struct Entry {
     origin: String,
@@ -128,6 +139,21 @@ impl ConfigHandle {
     /// The Secrets in force.
     pub fn credentials(&self) -> &Credentials {
         &self.shared.credentials
+    }
+
+    /// Every document, in the order in which their routes are asked.
+    pub fn in_force(&self) -> Vec<InForce> {
+        let entries = self
+            .shared
+            .entries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let documents = entries.values().map(|entry| InForce {
+            origin: entry.origin.clone(),
+            verdict: entry.verdict.clone(),
+            routes: entry.good.clone(),
+        });
+        documents.collect()
     }
 
     /// Takes over everything that a source holds now, and says of each document what came of it.

@@ -1,6 +1,7 @@
 //! Decides whether a rule takes a response. Everything that a rule names must hold.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use nabu_common::crd::MatchSpec;
 
@@ -31,6 +32,12 @@ impl Pattern {
             rest = &rest[at + part.len()..];
         }
         rest.ends_with(last.as_str())
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("*"))
     }
 }
 
@@ -67,6 +74,66 @@ impl Matcher {
 
     /// Whether all conditions hold.
     pub fn takes(&self, facts: &Facts<'_>) -> bool {
+        self.first_mismatch(facts).is_none()
+    }
+
+    /// The first condition that does not hold, with what it wants and what was found; `None` if all hold.
+    pub fn mismatch(&self, facts: &Facts<'_>) -> Option<Mismatch> {
+        let field = self.first_mismatch(facts)?;
+        let patterns = |list: &[Pattern]| list.iter().map(ToString::to_string).collect();
+        let label = |key: &str, value: &str| format!("{key}={value}");
+        let (wanted, found): (Vec<String>, Option<String>) = match field {
+            Field::ActionRef => (
+                self.action_ref.iter().cloned().collect(),
+                facts.action_ref().map(str::to_owned),
+            ),
+            Field::Responder => (
+                self.responder.iter().cloned().collect(),
+                responder(facts).map(str::to_owned),
+            ),
+            Field::Clusters => (patterns(&self.clusters), Some(facts.cluster.to_string())),
+            Field::ClusterLabels(key) => (
+                self.cluster_labels
+                    .get(key)
+                    .map(|value| label(key, value))
+                    .into_iter()
+                    .collect(),
+                facts.cluster_labels.get(key).map(|value| label(key, value)),
+            ),
+            Field::Severities => (
+                self.severities.clone(),
+                facts.of_event("/spec/severity").map(str::to_owned),
+            ),
+            Field::Classes => (
+                self.classes.clone(),
+                facts.of_event("/spec/class").map(str::to_owned),
+            ),
+            Field::EventTypes => (
+                self.event_types.clone(),
+                facts.of_event("/spec/type").map(str::to_owned),
+            ),
+            Field::Namespaces => (
+                patterns(&self.namespaces),
+                namespace(facts).map(str::to_owned),
+            ),
+            Field::Labels(key) => (
+                self.labels
+                    .get(key)
+                    .map(|value| label(key, value))
+                    .into_iter()
+                    .collect(),
+                facts.label(key).map(|value| label(key, value)),
+            ),
+        };
+        Some(Mismatch {
+            field: field.as_str(),
+            wanted,
+            found,
+        })
+    }
+
+    /// In the order of the fields' cost and weight; the words of a mismatch follow it.
+    fn first_mismatch<'m>(&'m self, facts: &Facts<'_>) -> Option<Field<'m>> {
         let named = |list: &[String], text: Option<&str>| {
             list.is_empty()
                 || text.is_some_and(|text| list.iter().any(|one| one.eq_ignore_ascii_case(text)))
@@ -77,25 +144,91 @@ impl Matcher {
         let exact = |wanted: &Option<String>, text: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| Some(wanted) == text)
         };
-        exact(&self.action_ref, facts.action_ref())
-            && exact(
-                &self.responder,
-                text(facts.event_response, "/spec/responder/name"),
-            )
-            && fits(&self.clusters, Some(facts.cluster.as_str()))
-            && self
-                .cluster_labels
-                .iter()
-                .all(|(key, value)| facts.cluster_labels.get(key) == Some(value))
-            && named(&self.severities, facts.of_event("/spec/severity"))
-            && named(&self.classes, facts.of_event("/spec/class"))
-            && named(&self.event_types, facts.of_event("/spec/type"))
-            && fits(&self.namespaces, namespace(facts))
-            && self.labels.iter().all(|(key, value)| {
-                let label = facts.labels().and_then(|labels| labels.get(key));
-                label.and_then(|label| label.as_str()) == Some(value)
-            })
+        if !exact(&self.action_ref, facts.action_ref()) {
+            return Some(Field::ActionRef);
+        }
+        if !exact(&self.responder, responder(facts)) {
+            return Some(Field::Responder);
+        }
+        if !fits(&self.clusters, Some(facts.cluster.as_str())) {
+            return Some(Field::Clusters);
+        }
+        let other =
+            |(key, value): &(&String, &String)| facts.cluster_labels.get(*key) != Some(value);
+        if let Some((key, _)) = self.cluster_labels.iter().find(other) {
+            return Some(Field::ClusterLabels(key));
+        }
+        if !named(&self.severities, facts.of_event("/spec/severity")) {
+            return Some(Field::Severities);
+        }
+        if !named(&self.classes, facts.of_event("/spec/class")) {
+            return Some(Field::Classes);
+        }
+        if !named(&self.event_types, facts.of_event("/spec/type")) {
+            return Some(Field::EventTypes);
+        }
+        if !fits(&self.namespaces, namespace(facts)) {
+            return Some(Field::Namespaces);
+        }
+        let other = |(key, value): &(&String, &String)| facts.label(key) != Some(value.as_str());
+        let (key, _) = self.labels.iter().find(other)?;
+        Some(Field::Labels(key))
     }
+}
+
+/// A condition of `match`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field<'m> {
+    ActionRef,
+    Responder,
+    Clusters,
+    ClusterLabels(&'m str),
+    Severities,
+    Classes,
+    EventTypes,
+    Namespaces,
+    Labels(&'m str),
+}
+
+impl Field<'_> {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::ActionRef => "actionRef",
+            Self::Responder => "responder",
+            Self::Clusters => "clusters",
+            Self::ClusterLabels(_) => "clusterLabels",
+            Self::Severities => "severities",
+            Self::Classes => "classes",
+            Self::EventTypes => "eventTypes",
+            Self::Namespaces => "namespaces",
+            Self::Labels(_) => "labels",
+        }
+    }
+}
+
+/// Why a rule does not take a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// The field of `match`, as documents write it.
+    pub field: &'static str,
+    /// What the rule wants; one of these.
+    pub wanted: Vec<String>,
+    /// What the response has; `None` if it has nothing there.
+    pub found: Option<String>,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} wants {}", self.field, self.wanted.join(" or "))?;
+        match &self.found {
+            Some(found) => write!(f, ", and it is {found:?}"),
+            None => write!(f, ", and there is none"),
+        }
+    }
+}
+
+fn responder<'a>(facts: &Facts<'a>) -> Option<&'a str> {
+    text(facts.event_response, "/spec/responder/name")
 }
 
 /// The namespace that a response is about: of the event's subject, else of the action's target.
@@ -114,6 +247,10 @@ mod tests {
     use crate::fixtures;
 
     fn takes(spec: serde_json::Value) -> bool {
+        mismatch(spec).is_none()
+    }
+
+    fn mismatch(spec: serde_json::Value) -> Option<Mismatch> {
         let mut event_response = fixtures::event_response(json!({}));
         event_response["metadata"]["labels"] = json!({"team": "payments"});
         let event = fixtures::security_event();
@@ -123,7 +260,9 @@ mod tests {
             event_response: &event_response,
             security_event: Some(&event),
         };
-        Matcher::new(&serde_json::from_value(spec).unwrap()).takes(&facts)
+        let matcher = Matcher::new(&serde_json::from_value(spec).unwrap());
+        assert_eq!(matcher.takes(&facts), matcher.mismatch(&facts).is_none());
+        matcher.mismatch(&facts)
     }
 
     #[test]
@@ -166,6 +305,9 @@ mod tests {
         ] {
             assert!(takes(json!({ field: good })), "{field}: {good}");
             assert!(!takes(json!({ field: bad })), "{field}: {bad}");
+            let why = mismatch(json!({ field: bad })).unwrap();
+            assert_eq!(why.field, field);
+            assert!(!why.wanted.is_empty(), "{why}");
         }
         assert!(
             !takes(json!({"clusters": ["prod-eu"], "severities": ["low"]})),
@@ -197,6 +339,30 @@ mod tests {
             !Matcher::new(&spec).takes(&facts),
             "an event that is not there has no severity"
         );
+    }
+
+    #[test]
+    fn a_mismatch_names_the_first_field_with_what_is_wanted_and_what_was_found() {
+        for (spec, words) in [
+            (
+                json!({"clusters": ["prod-us", "test-*"], "severities": ["low"]}),
+                "clusters wants prod-us or test-*, and it is \"prod-eu\"",
+            ),
+            (
+                json!({"labels": {"tier": "1"}}),
+                "labels wants tier=1, and there is none",
+            ),
+            (
+                json!({"clusterLabels": {"env": "test"}}),
+                "clusterLabels wants env=test, and it is \"env=prod\"",
+            ),
+            (
+                json!({"severities": ["low"]}),
+                "severities wants low, and it is \"high\"",
+            ),
+        ] {
+            assert_eq!(mismatch(spec).unwrap().to_string(), words);
+        }
     }
 
     #[test]

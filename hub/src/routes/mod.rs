@@ -5,6 +5,7 @@
 //! the route of a response is pure ([`RouteTable::find`]) and done by `plan`.
 
 pub mod compile;
+pub mod decision;
 pub mod folder;
 pub mod handle;
 pub mod matcher;
@@ -84,6 +85,11 @@ impl<'a> Facts<'a> {
         self.event_response.pointer("/metadata/labels")?.as_object()
     }
 
+    /// A label of the EventResponse.
+    pub fn label(&self, key: &str) -> Option<&'a str> {
+        self.labels()?.get(key)?.as_str()
+    }
+
     /// A text of the SecurityEvent, by JSON pointer.
     pub fn of_event(&self, pointer: &str) -> Option<&'a str> {
         text(self.security_event?, pointer)
@@ -126,6 +132,11 @@ impl RouteTable {
             .iter()
             .find(|route| route.matcher.takes(facts))
             .ok_or_else(|| self.miss(facts))
+    }
+
+    /// Whether every document that should be in the table is.
+    pub fn is_complete(&self) -> bool {
+        self.complete
     }
 
     /// A rule by its id.

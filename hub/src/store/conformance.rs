@@ -1,5 +1,7 @@
 //! What every engine must do, as one suite.
 
+mod admin;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +34,8 @@ pub(crate) async fn run(store: Arc<dyn Store>) {
     lists_are_paged_newest_first(store.as_ref()).await;
     a_transition_that_panics_harms_no_later_call(store.as_ref()).await;
     the_newest_state_of_a_gate_is_kept(store.as_ref()).await;
+    admin::calls_of_administrators_are_found_in_the_audit_log(store.as_ref()).await;
+    admin::changes_are_numbered_and_filtered(store.as_ref()).await;
     many_writers_share_commits_and_lose_nothing(store).await;
 }
 
@@ -302,6 +306,11 @@ async fn statuses_are_unacknowledged_until_the_cluster_has_them(store: &dyn Stor
         [],
         "an older acknowledgement changes nothing"
     );
+    assert_eq!(
+        store.acknowledged_at(&key(2)).await.unwrap(),
+        Some(at(8)),
+        "nor when it was"
+    );
     begin(store, &key(1), at(10)).await.unwrap();
     assert_eq!(
         waiting().await,
@@ -422,6 +431,7 @@ async fn lists_are_paged_newest_first(store: &dyn Store) {
     let filter = ResponseFilter {
         cluster: Some("prod-us".parse().unwrap()),
         phases: vec![Phase::Pending],
+        ..ResponseFilter::default()
     };
     let (mut before, mut listed) = (None, Vec::new());
     loop {

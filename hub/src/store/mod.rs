@@ -22,7 +22,7 @@ use nabu_common::ids::{ClusterId, ResponseKey, ResponseUid, Revision};
 use crate::change::{Intent, ProviderKind};
 use crate::execute::gate::Gate;
 use crate::execute::lanes::LaneId;
-use crate::response::{Observation, Phase, Progress, Response, ResponseError};
+use crate::response::{ErrorType, Observation, Phase, Progress, Response, ResponseError};
 
 /// A store that many parts share.
 pub type SharedStore = Arc<dyn Store>;
@@ -174,6 +174,55 @@ pub struct AuditEvent {
     pub detail: String,
 }
 
+/// A call to the admin API, as the audit log keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminCall {
+    /// When.
+    pub at: Timestamp,
+    /// `admin/<name>` or `local/<uid>`.
+    pub actor: String,
+    /// The method, as `<package>.<service>/<method>`.
+    pub method: String,
+    /// What it was about, for example `<cluster-id>/<uid>`; empty if it is about nothing in particular.
+    pub target: String,
+    /// The gRPC code of the answer, for example `Ok` or `PermissionDenied`.
+    pub outcome: String,
+    /// The words of a refusal, or how often the same was asked again.
+    pub detail: String,
+}
+
+/// Which lines of the audit log are looked for; what is `None` does not matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    /// Who.
+    pub actor: Option<String>,
+    /// What: a CamelCase word, or the name of a method.
+    pub action: Option<String>,
+    /// The gRPC code of a call.
+    pub outcome: Option<String>,
+    /// About which cluster, or a response of it.
+    pub cluster: Option<ClusterId>,
+    /// Not older than this.
+    pub since: Option<Timestamp>,
+    /// Only calls to the admin API.
+    pub admin_calls_only: bool,
+}
+
+/// A line of the audit log with what a query shows of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRecord {
+    /// Grows with every line.
+    pub id: u64,
+    /// When, who, what.
+    pub event: AuditEvent,
+    /// The method of a call to the admin API; else empty.
+    pub method: String,
+    /// The cluster, or `<cluster-id>/<uid>`; empty if it is about neither.
+    pub target: String,
+    /// The gRPC code of a call to the admin API; else empty.
+    pub outcome: String,
+}
+
 /// What a transition changes besides the progress itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SideRecords {
@@ -277,6 +326,20 @@ pub struct ResponseFilter {
     pub cluster: Option<ClusterId>,
     /// Only in these phases; empty means all.
     pub phases: Vec<Phase>,
+    /// Only of these clusters; `None` means all.
+    pub clusters: Option<Vec<ClusterId>>,
+    /// First observed at this time or later.
+    pub since: Option<Timestamp>,
+    /// Only with one of these routes, with `*` for any characters; empty means all.
+    pub routes: Vec<String>,
+    /// Only on these forges; empty means all.
+    pub providers: Vec<ProviderKind>,
+    /// Only for one of these repositories, with `*` for any characters; empty means all.
+    pub repositories: Vec<String>,
+    /// Only with an error of these types; empty means all.
+    pub error_types: Vec<ErrorType>,
+    /// Only with an error of these reasons; empty means all.
+    pub error_reasons: Vec<String>,
 }
 
 /// What an engine must do. Every write is durable when its call returns.
@@ -375,6 +438,21 @@ pub trait Store: Send + Sync {
         limit: u32,
     ) -> Result<Vec<ResponseSummary>, StoreError>;
 
+    /// The number of the newest change of any response; 0 if there is none.
+    async fn latest_change(&self) -> Result<u64, StoreError>;
+
+    /// Responses whose newest change has a number after `after` and up to `upto`, oldest change first, with that number.
+    async fn responses_changed(
+        &self,
+        filter: &ResponseFilter,
+        after: u64,
+        upto: u64,
+        limit: u32,
+    ) -> Result<Vec<(u64, ResponseSummary)>, StoreError>;
+
+    /// Changes whenever something was committed.
+    fn commits(&self) -> tokio::sync::watch::Receiver<u64>;
+
     /// The newest response of a cluster with this `metadata.name`.
     async fn response_by_name(
         &self,
@@ -391,6 +469,20 @@ pub trait Store: Send + Sync {
     /// Appends a line to the audit log that is about no single response, or about one that is refused.
     async fn audit(&self, cluster: Option<&ClusterId>, event: AuditEvent)
     -> Result<(), StoreError>;
+
+    /// Appends calls to the admin API to the audit log.
+    async fn audit_calls(&self, calls: Vec<AdminCall>) -> Result<(), StoreError>;
+
+    /// Lines of the audit log, newest first; a page before the line of this id.
+    async fn audit_log(
+        &self,
+        filter: &AuditFilter,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<AuditRecord>, StoreError>;
+
+    /// When the cluster's API server last said which revision of a response it has stored; `None` if it never has.
+    async fn acknowledged_at(&self, key: &ResponseKey) -> Result<Option<Timestamp>, StoreError>;
 
     /// Stores gates as they are now; a newer state replaces an older one.
     async fn put_gates(&self, gates: Vec<(LaneId, Gate)>) -> Result<(), StoreError>;

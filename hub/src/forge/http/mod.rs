@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, LOCATION};
 use http::{Method, StatusCode};
+use jiff::Timestamp;
 use reqwest::redirect::Policy;
 use secrecy::SecretString;
 use serde_json::Value;
@@ -25,6 +26,7 @@ use self::reply::said;
 pub(super) use self::reply::{Reply, failed};
 use super::metrics::{ForgeMetrics, Operation};
 use super::text::{error_message, one_line};
+use super::witness::Witness;
 use super::{ForgeError, Job};
 use crate::change::ProviderKind;
 use crate::response::ErrorType;
@@ -162,6 +164,7 @@ pub(super) struct Http {
     place: String,
     metrics: ForgeMetrics,
     headers: &'static [(&'static str, &'static str)],
+    witness: Option<Witness>,
 }
 
 impl Http {
@@ -178,6 +181,15 @@ impl Http {
             place: format!("{repository} at {base_url}"),
             metrics,
             headers: &[],
+            witness: None,
+        }
+    }
+
+    /// The same way, with somebody who notes what answers say of the credential.
+    pub(super) fn witnessed(self, witness: Witness) -> Self {
+        Self {
+            witness: Some(witness),
+            ..self
         }
     }
 
@@ -206,14 +218,24 @@ impl Http {
         let (result, answer) = match answer {
             Ok(answer) => {
                 let label = status_label(answer.status);
+                self.note(label, Some(&answer.headers));
                 let reply = self.judge(answer);
                 (label, reply.map(|reply| reply.to(auth.token.clone())))
             }
-            Err(error) => (transport_label(&error), Err(error)),
+            Err(error) => {
+                self.note(transport_label(&error), None);
+                (transport_label(&error), Err(error))
+            }
         };
         self.metrics
             .record(self.kind, operation, result, begun.elapsed());
         answer
+    }
+
+    fn note(&self, result: &'static str, headers: Option<&HeaderMap>) {
+        if let Some(witness) = &self.witness {
+            witness.note(result, headers, Timestamp::now());
+        }
     }
 
     async fn exchange(&self, auth: &Authorization, call: Call) -> Result<Answer, ForgeError> {

@@ -3,6 +3,8 @@
 //! The writer ([`writer`]) runs what waits together in one transaction, so that the cost of making it durable
 //! (`synchronous = FULL`) is shared. Statements are in [`write`] and [`read`], rows become values in [`rows`].
 
+mod admin;
+mod filter;
 mod identity;
 mod read;
 mod rows;
@@ -23,8 +25,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{ConnectOptions as _, SqlitePool};
 
 use super::{
-    Acknowledgement, AttemptRecord, AuditEvent, ClusterRecord, Observed, Registration,
-    ResponseFilter, ResponseSummary, SessionFacts, Store, StoreError, Transition,
+    Acknowledgement, AdminCall, AttemptRecord, AuditEvent, AuditFilter, AuditRecord, ClusterRecord,
+    Observed, Registration, ResponseFilter, ResponseSummary, SessionFacts, Store, StoreError,
+    Transition,
 };
 use crate::execute::gate::Gate;
 use crate::execute::lanes::LaneId;
@@ -284,6 +287,24 @@ impl Store for SqliteStore {
         read::responses(&self.readers, filter, before, limit).await
     }
 
+    async fn latest_change(&self) -> Result<u64, StoreError> {
+        filter::latest_change(&self.readers).await
+    }
+
+    async fn responses_changed(
+        &self,
+        filter: &ResponseFilter,
+        after: u64,
+        upto: u64,
+        limit: u32,
+    ) -> Result<Vec<(u64, ResponseSummary)>, StoreError> {
+        filter::responses_changed(&self.readers, filter, after, upto, limit).await
+    }
+
+    fn commits(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.writer.commits()
+    }
+
     async fn response_by_name(
         &self,
         cluster: &ClusterId,
@@ -309,6 +330,25 @@ impl Store for SqliteStore {
         self.writer
             .submit(move |c| Box::pin(write::audit(c, cluster, event)))
             .await
+    }
+
+    async fn audit_calls(&self, calls: Vec<AdminCall>) -> Result<(), StoreError> {
+        self.writer
+            .submit(move |c| Box::pin(admin::audit_calls(c, calls)))
+            .await
+    }
+
+    async fn audit_log(
+        &self,
+        filter: &AuditFilter,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<AuditRecord>, StoreError> {
+        admin::audit_log(&self.readers, filter, before, limit).await
+    }
+
+    async fn acknowledged_at(&self, key: &ResponseKey) -> Result<Option<Timestamp>, StoreError> {
+        admin::acknowledged_at(&self.readers, &key.cluster, key.uid.as_str()).await
     }
 
     async fn put_gates(&self, gates: Vec<(LaneId, Gate)>) -> Result<(), StoreError> {

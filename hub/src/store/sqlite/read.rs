@@ -7,6 +7,7 @@ use nabu_common::ids::{ClusterId, ResponseKey, ResponseUid};
 use sqlx::sqlite::{Sqlite, SqliteRow};
 use sqlx::{QueryBuilder, SqlitePool};
 
+use super::filter;
 use super::rows::{
     cluster_id, column, corrupt, from_json, key, observation, optional_time, progress, routed,
     time, unsigned,
@@ -172,7 +173,7 @@ pub(super) async fn watched(
     rows.iter().map(|row| Ok(key(row)?.uid)).collect()
 }
 
-fn summary(row: &SqliteRow) -> Result<ResponseSummary, StoreError> {
+pub(super) fn summary(row: &SqliteRow) -> Result<ResponseSummary, StoreError> {
     Ok(ResponseSummary {
         key: key(row)?,
         name: column(row, "name")?,
@@ -228,17 +229,7 @@ pub(super) async fn responses(
         "SELECT r.*, i.route, i.provider, i.repository FROM responses r LEFT JOIN intents i ON i.response = r.id
         WHERE 1",
     );
-    if let Some(cluster) = &filter.cluster {
-        query.push(" AND r.cluster = ").push_bind(cluster.as_str());
-    }
-    if !filter.phases.is_empty() {
-        query.push(" AND r.phase IN (");
-        let mut list = query.separated(", ");
-        for phase in &filter.phases {
-            list.push_bind(phase.as_str());
-        }
-        query.push(")");
-    }
+    filter::push(&mut query, filter);
     if let Some((at, key)) = before {
         query
             .push(" AND (r.observed_at, r.cluster, r.uid) < (")

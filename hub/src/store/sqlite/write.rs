@@ -381,12 +381,13 @@ pub(super) async fn acknowledge(
     for ack in acks {
         // Nobody can have stored a revision that does not exist yet.
         let noted = sqlx::query(
-            "UPDATE responses SET acknowledged_revision = min(?3, revision)
+            "UPDATE responses SET acknowledged_revision = min(?3, revision), acknowledged_at = ?4
             WHERE cluster = ?1 AND uid = ?2 AND acknowledged_revision < min(?3, revision)",
         )
         .bind(cluster.as_str())
         .bind(ack.uid.as_str())
         .bind(signed(ack.revision.0))
+        .bind(now.as_microsecond())
         .execute(&mut *connection)
         .await
         .or_failed("note an acknowledgement")?;

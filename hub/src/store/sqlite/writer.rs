@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sqlx::{Connection as _, SqliteConnection};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::error;
 
@@ -28,17 +28,25 @@ type Work =
 pub(super) struct Writer {
     work: Mutex<Option<mpsc::Sender<Work>>>,
     task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+    commits: watch::Sender<u64>,
 }
 
 impl Writer {
     /// Starts the task that owns the connection.
     pub(super) fn start(connection: SqliteConnection) -> Self {
         let (work, queue) = mpsc::channel(QUEUE);
-        let task = tokio::spawn(write(connection, queue));
+        let commits = watch::Sender::default();
+        let task = tokio::spawn(write(connection, queue, commits.clone()));
         Self {
             work: Mutex::new(Some(work)),
             task: tokio::sync::Mutex::new(Some(task)),
+            commits,
         }
+    }
+
+    /// Counts the commits of this process.
+    pub(super) fn commits(&self) -> watch::Receiver<u64> {
+        self.commits.subscribe()
     }
 
     /// Runs a call in the next transaction; returns after its commit.
@@ -92,7 +100,11 @@ impl Writer {
     }
 }
 
-async fn write(mut connection: SqliteConnection, mut queue: mpsc::Receiver<Work>) {
+async fn write(
+    mut connection: SqliteConnection,
+    mut queue: mpsc::Receiver<Work>,
+    commits: watch::Sender<u64>,
+) {
     let mut batch = Vec::with_capacity(BATCH);
     while queue.recv_many(&mut batch, BATCH).await > 0 {
         let mut answers = Vec::with_capacity(batch.len());
@@ -108,6 +120,8 @@ async fn write(mut connection: SqliteConnection, mut queue: mpsc::Receiver<Work>
             // Without an open transaction this is an error itself, and nothing is lost by it.
             let _ = sqlx::query("ROLLBACK").execute(&mut connection).await;
         }
+        // Before the answers, so that whoever has one has been told of its commit as well.
+        commits.send_modify(|count| *count += 1);
         for answer in answers {
             answer(error.as_deref());
         }

@@ -1,0 +1,76 @@
+//! Who calls the admin API: an administrator by certificate, or the machine's own operator by the Unix socket.
+
+use nabu_common::identity::Identity;
+use nabu_common::tls::PeerIdentity;
+use tonic::transport::server::UdsConnectInfo;
+
+use super::roles::{Role, Roles};
+
+/// Whoever calls, as the audit log names them; a request extension in the services.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// `admin/<name>` or `local/<uid>`; of a certificate that is for something else, `cluster/<id>` or `hub/<name>`.
+    pub actor: String,
+    /// What they may do; `None` for those who may nothing here.
+    pub role: Option<Role>,
+}
+
+impl Caller {
+    /// Whoever is at the other end of a connection.
+    pub(super) fn of(extensions: &http::Extensions, roles: &Roles, own_uid: u32) -> Self {
+        if let Some(peer) = extensions.get::<PeerIdentity>() {
+            return Self::certified(&peer.identity, roles);
+        }
+        let credentials = extensions
+            .get::<UdsConnectInfo>()
+            .and_then(|peer| peer.peer_cred);
+        credentials.map_or_else(Self::nobody, |peer| Self::local(peer.uid(), own_uid))
+    }
+
+    fn certified(identity: &Identity, roles: &Roles) -> Self {
+        let role = match identity {
+            Identity::Admin(name) => roles.of(name),
+            Identity::Cluster(_) | Identity::Hub(_) => None,
+        };
+        Self {
+            actor: identity.to_string(),
+            role,
+        }
+    }
+
+    fn local(uid: u32, own_uid: u32) -> Self {
+        Self {
+            actor: format!("local/{uid}"),
+            role: (uid == 0 || uid == own_uid).then_some(Role::Admin),
+        }
+    }
+
+    fn nobody() -> Self {
+        Self {
+            actor: "nobody".to_owned(),
+            role: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_administrators_certificate_has_a_role() {
+        let roles = Roles::new(Vec::new());
+        let role = |identity| Caller::certified(&identity, &roles).role;
+        assert_eq!(role(Identity::Admin("ada".into())), Some(Role::Admin));
+        assert_eq!(role(Identity::Cluster("prod-eu".parse().unwrap())), None);
+        assert_eq!(role(Identity::Hub("ada".into())), None);
+    }
+
+    #[test]
+    fn at_the_socket_root_and_the_hubs_own_user_are_admins_and_nobody_else() {
+        assert_eq!(Caller::local(0, 1000).role, Some(Role::Admin));
+        assert_eq!(Caller::local(1000, 1000).role, Some(Role::Admin));
+        assert_eq!(Caller::local(1001, 1000).role, None);
+        assert_eq!(Caller::local(1001, 1000).actor, "local/1001");
+    }
+}

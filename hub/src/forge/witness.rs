@@ -1,0 +1,160 @@
+//! What forges last said of our budget with each credential, for people. Decides nothing: whether to wait is decided by
+//! [`super::http`] and the gates.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::HeaderMap;
+use jiff::Timestamp;
+
+use crate::execute::lanes::LaneId;
+
+/// A budget as a forge tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Requests in a period.
+    pub limit: u64,
+    /// Requests that are left.
+    pub remaining: u64,
+    /// When the period ends.
+    pub resets_at: Option<Timestamp>,
+    /// When the forge said so.
+    pub said_at: Timestamp,
+}
+
+/// What was last seen of a forge with one credential.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sighting {
+    /// When the forge last answered.
+    pub answered_at: Option<Timestamp>,
+    /// How the last request ended, as in the metrics.
+    pub last_result: &'static str,
+    /// Budgets by what they are for; the name is empty where a forge has only one.
+    pub limits: BTreeMap<String, RateLimit>,
+}
+
+/// The sightings of all credentials since the hub began; clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Sightings {
+    by_lane: Arc<Mutex<HashMap<LaneId, Sighting>>>,
+}
+
+impl Sightings {
+    /// What was last seen with a credential.
+    pub fn of(&self, lane: &LaneId) -> Option<Sighting> {
+        self.lock().get(lane).cloned()
+    }
+
+    /// Notes for one credential.
+    pub(super) fn witness(&self, lane: LaneId) -> Witness {
+        Witness {
+            lane,
+            all: self.clone(),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<LaneId, Sighting>> {
+        self.by_lane.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Notes what answers say of one credential.
+#[derive(Clone, Debug)]
+pub(super) struct Witness {
+    lane: LaneId,
+    all: Sightings,
+}
+
+impl Witness {
+    /// A request ended; with the headers of its answer, if there was one.
+    pub(super) fn note(&self, result: &'static str, headers: Option<&HeaderMap>, now: Timestamp) {
+        let mut sightings = self.all.lock();
+        let sighting = sightings.entry(self.lane.clone()).or_default();
+        sighting.last_result = result;
+        if let Some(headers) = headers {
+            sighting.answered_at = Some(now);
+            if let Some((resource, limit)) = budget(headers, now) {
+                sighting.limits.insert(resource, limit);
+            }
+        }
+    }
+}
+
+/// The budget in an answer: GitHub's `x-ratelimit-*`, with the resource that it is for, or GitLab's `RateLimit-*`. Both
+/// give the end of the period in seconds since 1970.
+fn budget(headers: &HeaderMap, now: Timestamp) -> Option<(String, RateLimit)> {
+    let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
+    let prefix = ["x-ratelimit", "ratelimit"]
+        .into_iter()
+        .find(|prefix| text(&format!("{prefix}-remaining")).is_some())?;
+    let number = |what: &str| text(&format!("{prefix}-{what}"))?.parse::<u64>().ok();
+    let resource: String = text("x-ratelimit-resource")
+        .unwrap_or_default()
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || *c == '_')
+        .take(40)
+        .collect();
+    let resets_at = number("reset")
+        .and_then(|second| i64::try_from(second).ok())
+        .and_then(|second| Timestamp::from_second(second).ok());
+    Some((
+        resource,
+        RateLimit {
+            limit: number("limit")?,
+            remaining: number("remaining")?,
+            resets_at,
+            said_at: now,
+        },
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::target;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (
+                http::HeaderName::from_static(name),
+                http::HeaderValue::from_static(value),
+            )
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn the_budgets_of_github_are_kept_by_resource_and_that_of_gitlab_without_one() {
+        let now = Timestamp::UNIX_EPOCH;
+        let sightings = Sightings::default();
+        let lane = LaneId::of(&target());
+        let witness = sightings.witness(lane.clone());
+        for (resource, remaining) in [("core", "4999"), ("graphql", "12"), ("graphql", "11")] {
+            let answer = headers(&[
+                ("x-ratelimit-limit", "5000"),
+                ("x-ratelimit-remaining", remaining),
+                ("x-ratelimit-reset", "1800000000"),
+                ("x-ratelimit-resource", resource),
+            ]);
+            witness.note("ok", Some(&answer), now);
+        }
+        witness.note("timeout", None, now);
+        let seen = sightings.of(&lane).unwrap();
+        assert_eq!((seen.last_result, seen.answered_at), ("timeout", Some(now)));
+        let left: Vec<_> = seen
+            .limits
+            .iter()
+            .map(|(name, limit)| (name.as_str(), limit.remaining))
+            .collect();
+        assert_eq!(left, [("core", 4999), ("graphql", 11)]);
+        assert_eq!(
+            seen.limits["core"].resets_at.unwrap().as_second(),
+            1_800_000_000
+        );
+
+        let gitlab = headers(&[("ratelimit-limit", "600"), ("ratelimit-remaining", "599")]);
+        let (resource, limit) = budget(&gitlab, now).unwrap();
+        assert_eq!((resource.as_str(), limit.limit), ("", 600));
+        assert_eq!(budget(&headers(&[("ratelimit-remaining", "x")]), now), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! Join tokens, and the hub's authorities.
+
+use nabu_proto::admin_v1::{Rotation, Token};
+use serde_json::json;
+
+use super::json::json_time;
+use super::text::time;
+use crate::nabuctl::output::{Listing, Out, Output, print_value};
+
+/// Join tokens, without the tokens.
+pub(in crate::nabuctl) fn tokens(
+    tokens: &[Token],
+    output: Output,
+    out: Out<'_>,
+) -> anyhow::Result<()> {
+    let listing = Listing {
+        headings: vec!["TOKEN", "CLUSTER", "STATE", "EXPIRES", "USED", "BY"],
+        narrow: 6,
+        rows: tokens
+            .iter()
+            .map(|token| {
+                vec![
+                    token.token_id.as_str().into(),
+                    token.cluster_id.as_str().into(),
+                    token.state.as_str().into(),
+                    time(token.expires_at).into(),
+                    time(token.used_at).into(),
+                    token.created_by.as_str().into(),
+                ]
+            })
+            .collect(),
+        names: tokens.iter().map(|token| token.token_id.clone()).collect(),
+        values: tokens
+            .iter()
+            .map(|token| {
+                json!({
+                    "tokenId": token.token_id,
+                    "clusterId": token.cluster_id,
+                    "state": token.state,
+                    "createdBy": token.created_by,
+                    "createdAt": json_time(token.created_at),
+                    "expiresAt": json_time(token.expires_at),
+                    "usedAt": json_time(token.used_at),
+                })
+            })
+            .collect(),
+        empty: "there is no join token",
+    };
+    listing.print(output, out)
+}
+
+/// The authorities of the hub, and who waits for what.
+pub(in crate::nabuctl) fn rotation(
+    rotation: &Rotation,
+    output: Output,
+    out: Out<'_>,
+) -> anyhow::Result<()> {
+    let authorities = &rotation.authorities;
+    if matches!(output, Output::Json | Output::Yaml) {
+        let authorities = authorities.iter().map(|one| {
+            json!({
+                "pin": one.pin,
+                "issuing": one.issuing,
+                "serving": one.serving,
+                "createdAt": json_time(one.created_at),
+                "notAfter": json_time(one.not_after),
+            })
+        });
+        let value = json!({
+            "state": rotation.state,
+            "authorities": authorities.collect::<Vec<_>>(),
+            "waitingFor": rotation.waiting_for,
+        });
+        return print_value(&value, output, out);
+    }
+    let yes = |flag| if flag { "yes" } else { "no" };
+    let listing = Listing {
+        headings: vec![
+            "AUTHORITY",
+            "CERTIFIES",
+            "HUB'S OWN",
+            "CREATED",
+            "NOT AFTER",
+        ],
+        narrow: 5,
+        rows: authorities
+            .iter()
+            .map(|one| {
+                vec![
+                    one.pin.as_str().into(),
+                    yes(one.issuing).into(),
+                    yes(one.serving).into(),
+                    time(one.created_at).into(),
+                    time(one.not_after).into(),
+                ]
+            })
+            .collect(),
+        names: authorities.iter().map(|one| one.pin.clone()).collect(),
+        values: Vec::new(),
+        empty: "the hub has no authority",
+    };
+    if output != Output::Name {
+        writeln!(out, "{}", rotation.state)?;
+    }
+    listing.print(output, out)?;
+    if output != Output::Name && !rotation.waiting_for.is_empty() {
+        writeln!(out, "waits for: {}", rotation.waiting_for.join(", "))?;
+    }
+    Ok(())
+}
