@@ -111,7 +111,7 @@ impl Keeper {
         if !state.loaded {
             self.load(&mut state).await?;
         }
-        if self.needs_token(&state) {
+        if needs_token(&state) {
             if let Err(reason) = self.enrol(&mut state).await {
                 self.metrics.join_token_needed.set(1);
                 // A certificate that we think is of no use may be good for the hub, whose clock counts.
@@ -143,13 +143,6 @@ impl Keeper {
         Ok(())
     }
 
-    fn needs_token(&self, state: &State) -> bool {
-        match state.kept.newest() {
-            None => true,
-            Some(used) => used.not_after <= state.hub_now() || state.turned_away.is_some(),
-        }
-    }
-
     fn wanted(&self, why: &str) -> String {
         format!(
             "the agent needs a join token because {why}: run `nabuctl cluster add {}` and give it the token that is printed \
@@ -179,14 +172,13 @@ impl Keeper {
         }
         let tls = ClientTls::pinned(&self.pins).map_err(|error| error.to_string())?;
         // Kept before the token leaves: after a crash only this key gets a certificate for it.
-        let key = match &state.kept.enrolling_key {
-            Some(key) => KeyPair::try_from(key.0.as_slice()).map_err(|error| error.to_string())?,
-            None => {
-                let key = KeyPair::generate().map_err(|error| error.to_string())?;
-                state.kept.enrolling_key = Some(Bytes(key.serialize_der()));
-                self.save(state).await.map_err(|error| error.to_string())?;
-                key
-            }
+        let key = if let Some(key) = &state.kept.enrolling_key {
+            KeyPair::try_from(key.0.as_slice()).map_err(|error| error.to_string())?
+        } else {
+            let key = KeyPair::generate().map_err(|error| error.to_string())?;
+            state.kept.enrolling_key = Some(Bytes(key.serialize_der()));
+            self.save(state).await.map_err(|error| error.to_string())?;
+            key
         };
         let request = enrol(
             &self.endpoint,
@@ -354,6 +346,13 @@ impl Keeper {
         let renew = state.kept.authority_has_changed();
         renew.then(|| NEW_AUTHORITY_SPREAD.mul_f64(rand::random()))
     }
+}
+
+fn needs_token(state: &State) -> bool {
+    state
+        .kept
+        .newest()
+        .is_none_or(|used| used.not_after <= state.hub_now() || state.turned_away.is_some())
 }
 
 fn request(key: &KeyPair) -> Result<Vec<u8>, String> {
