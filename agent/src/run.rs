@@ -54,14 +54,7 @@ pub async fn run(
     let leader_check = health.check("leader");
     let (watch_check, session_check) = (health.check("watch"), health.check("session"));
     let own_identity = config.own_identity().map_err(anyhow::Error::msg)?;
-    let files = match &own_identity {
-        Some(_) => None,
-        None => {
-            let tls = ClientTls::load(config.tls_files())?;
-            check_certificate(&config)?;
-            Some(tls)
-        }
-    };
+    let files = tls_files(&config, own_identity.as_ref())?;
     let own_end = shutdown.child_token();
     // Whatever way this function is left, what it started ends.
     let _end = own_end.clone().drop_guard();
@@ -83,10 +76,9 @@ pub async fn run(
     let Some(kube_system_uid) = read.await else {
         return Ok(());
     };
-    let identity = match (own_identity, files) {
-        (Some(own), _) => Shown::Own(Arc::new(keeper(&config, own, &client, &metrics)?)),
-        (None, Some(tls)) => Shown::Files(tls.connector(config.hub_server_name.clone())),
-        (None, None) => bail!("no certificate is configured"),
+    let identity = match files {
+        Some(tls) => Shown::Files(tls.connector(config.hub_server_name.clone())),
+        None => Shown::Own(Arc::new(keeper(&config, own_identity, &client, &metrics)?)),
     };
     let context = Context {
         endpoint: endpoint(&config)?,
@@ -157,9 +149,19 @@ pub async fn run(
     }
 }
 
+/// What others have made for us; `None` if the agent keeps an identity of its own.
+fn tls_files(config: &Config, own: Option<&OwnIdentity>) -> anyhow::Result<Option<ClientTls>> {
+    if own.is_some() {
+        return Ok(None);
+    }
+    let tls = ClientTls::load(config.tls_files())?;
+    check_certificate(config)?;
+    Ok(Some(tls))
+}
+
 fn keeper(
     config: &Config,
-    own: OwnIdentity,
+    own: Option<OwnIdentity>,
     client: &Client,
     metrics: &Arc<Metrics>,
 ) -> anyhow::Result<Keeper> {
@@ -174,10 +176,10 @@ fn keeper(
         server_name: config.hub_server_name.clone(),
         pins: config.hub_ca_pins.clone(),
         token,
-        place: match own {
+        place: match own.context("no place for the agent's identity is given")? {
             OwnIdentity::Folder(folder) => Place::Folder(folder),
             OwnIdentity::Secret(name) => Place::Secret {
-                api: Api::default_namespaced(client.clone()),
+                api: Box::new(Api::default_namespaced(client.clone())),
                 name,
             },
         },

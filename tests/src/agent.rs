@@ -62,12 +62,11 @@ impl TestAgent {
             .iter()
             .collect();
         let pins: Vec<_> = pins.iter().filter_map(|pin| pin.as_str()).collect();
-        let place = match secret {
-            Some(name) => vec!["--identity-secret".to_owned(), name.to_owned()],
-            None => {
-                let folder = agent.dir.path().join("state").display().to_string();
-                vec!["--state-dir".to_owned(), folder]
-            }
+        let place = if let Some(name) = secret {
+            vec!["--identity-secret".to_owned(), name.to_owned()]
+        } else {
+            let folder = agent.dir.path().join("state").display().to_string();
+            vec!["--state-dir".to_owned(), folder]
         };
         agent.shown = Shown::Joined {
             pins: pins.join(","),

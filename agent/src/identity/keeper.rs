@@ -21,7 +21,7 @@ use super::kept::{Bytes, Certified, Kept, renewal_wait, retry_wait};
 use super::place::{Place, PlaceError};
 use crate::metrics::Metrics;
 
-/// So many sessions may fail with a new certificate before the old one is tried again.
+/// So many sessions may fail with one certificate before the other one is tried.
 const CANDIDATE_TRIES: u32 = 3;
 /// A token that was refused is tried again after this time: a cluster may be restored.
 const REFUSED_TOKEN_PAUSE: Duration = Duration::from_mins(10);
@@ -85,6 +85,9 @@ pub struct State {
     /// What is known could not be kept: it is newer than what is.
     unsaved: bool,
     candidate_failures: u32,
+    /// The old certificate is tried instead of the candidate. Neither is given up before a session was opened with the
+    /// other: the hub may have counted the first use of the candidate though its answer was lost.
+    with_old: bool,
     /// Why the last session was turned away for its certificate, if it was.
     turned_away: Option<String>,
     /// A token that the hub refused, and when.
@@ -111,7 +114,7 @@ impl Keeper {
         if !state.loaded {
             self.load(&mut state).await?;
         }
-        if self.needs_token(&state) {
+        if needs_token(&state) {
             if let Err(reason) = self.enrol(&mut state).await {
                 self.metrics.join_token_needed.set(1);
                 // A certificate that we think is of no use may be good for the hub, whose clock counts.
@@ -128,7 +131,7 @@ impl Keeper {
         }
         let credentials = state
             .kept
-            .credentials()
+            .credentials(state.with_old)
             .ok_or_else(|| self.wanted("it has no certificate"))?;
         let tls = ClientTls::hold(credentials)
             .map_err(|error| format!("the agent's own certificate cannot be used: {error}"))?;
@@ -141,13 +144,6 @@ impl Keeper {
         state.kept = kept;
         self.show(state);
         Ok(())
-    }
-
-    fn needs_token(&self, state: &State) -> bool {
-        match state.kept.newest() {
-            None => true,
-            Some(used) => used.not_after <= state.hub_now() || state.turned_away.is_some(),
-        }
     }
 
     fn wanted(&self, why: &str) -> String {
@@ -179,14 +175,13 @@ impl Keeper {
         }
         let tls = ClientTls::pinned(&self.pins).map_err(|error| error.to_string())?;
         // Kept before the token leaves: after a crash only this key gets a certificate for it.
-        let key = match &state.kept.enrolling_key {
-            Some(key) => KeyPair::try_from(key.0.as_slice()).map_err(|error| error.to_string())?,
-            None => {
-                let key = KeyPair::generate().map_err(|error| error.to_string())?;
-                state.kept.enrolling_key = Some(Bytes(key.serialize_der()));
-                self.save(state).await.map_err(|error| error.to_string())?;
-                key
-            }
+        let key = if let Some(key) = &state.kept.enrolling_key {
+            KeyPair::try_from(key.0.as_slice()).map_err(|error| error.to_string())?
+        } else {
+            let key = KeyPair::generate().map_err(|error| error.to_string())?;
+            state.kept.enrolling_key = Some(Bytes(key.serialize_der()));
+            self.save(state).await.map_err(|error| error.to_string())?;
+            key
         };
         let request = enrol(
             &self.endpoint,
@@ -214,6 +209,7 @@ impl Keeper {
             authorities,
         };
         (state.turned_away, state.candidate_failures) = (None, 0);
+        state.with_old = false;
         self.show(state);
         // Without it on disk the agent works on, until it restarts.
         if let Err(error) = self.save(state).await {
@@ -245,10 +241,16 @@ impl Keeper {
         {
             state.skew = Timestamp::now().duration_since(sent);
         }
-        if state.kept.confirm() {
-            info!("the new certificate works; the old one is forgotten");
+        let settled = if std::mem::take(&mut state.with_old) {
+            state.kept.give_up_candidate()
+        } else {
+            state.kept.confirm()
+        };
+        if settled {
+            info!("a session is open, and the other certificate is forgotten");
+            self.show(&state);
             if let Err(error) = self.save(&state).await {
-                warn!(%error, "cannot note that the new certificate works");
+                warn!(%error, "cannot note which certificate works");
             }
         }
         let used = state.kept.newest().filter(|_| renews)?;
@@ -271,13 +273,16 @@ impl Keeper {
         }
         if state.kept.candidate.is_some() {
             state.candidate_failures += 1;
-            let useless = refused.is_some() || state.candidate_failures >= CANDIDATE_TRIES;
-            if useless && state.kept.give_up_candidate() {
-                warn!("the new certificate does not work; the old one is used again");
-                state.candidate_failures = 0;
-                if let Err(error) = self.save(&state).await {
-                    warn!(%error, "cannot note that the new certificate does not work");
+            if refused.is_some() || state.candidate_failures >= CANDIDATE_TRIES {
+                if state.with_old && refused.is_some() {
+                    state.turned_away = refused;
                 }
+                state.with_old = !state.with_old;
+                state.candidate_failures = 0;
+                warn!(
+                    old = state.with_old,
+                    "no session with this certificate; the other one is tried"
+                );
             }
             return;
         }
@@ -354,6 +359,13 @@ impl Keeper {
         let renew = state.kept.authority_has_changed();
         renew.then(|| NEW_AUTHORITY_SPREAD.mul_f64(rand::random()))
     }
+}
+
+fn needs_token(state: &State) -> bool {
+    state
+        .kept
+        .newest()
+        .is_none_or(|used| used.not_after <= state.hub_now() || state.turned_away.is_some())
 }
 
 fn request(key: &KeyPair) -> Result<Vec<u8>, String> {

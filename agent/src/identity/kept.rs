@@ -83,7 +83,7 @@ impl Kept {
         }
     }
 
-    /// The candidate is of no use; `true` if there is an older certificate to go back to.
+    /// A session was opened with the old certificate; `true` if a candidate is given up by that.
     pub(super) fn give_up_candidate(&mut self) -> bool {
         if self.current.is_none() {
             return false;
@@ -97,9 +97,10 @@ impl Kept {
         used.is_some() && used != self.authorities.first()
     }
 
-    /// What to show and to trust.
-    pub(super) fn credentials(&self) -> Option<TlsCredentials> {
-        let used = self.newest()?;
+    /// What to show and to trust, with the newest certificate or with the one before it.
+    pub(super) fn credentials(&self, with_old: bool) -> Option<TlsCredentials> {
+        let old = self.current.as_ref().filter(|_| with_old);
+        let used = old.or_else(|| self.newest())?;
         let der = |bytes: &Bytes| CertificateDer::from(bytes.0.clone());
         Some(TlsCredentials {
             roots: self.authorities.iter().map(der).collect(),

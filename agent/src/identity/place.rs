@@ -42,7 +42,7 @@ pub enum Place {
     /// A Secret.
     Secret {
         /// Secrets of the agent's namespace.
-        api: Api<Secret>,
+        api: Box<Api<Secret>>,
         /// The name.
         name: String,
     },

@@ -77,6 +77,20 @@ pub struct Client {
     pub notices: mpsc::UnboundedSender<SessionEvent>,
 }
 
+/// What the end of a session means for the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Cause {
+    /// Nothing beside that it ended.
+    #[default]
+    Other,
+    /// Another agent of this cluster took over.
+    Superseded,
+    /// The next session shall begin at once, with a new certificate.
+    Renewed,
+    /// The hub does not take our certificate.
+    TurnedAway,
+}
+
 /// How a session ended.
 #[derive(Debug, Default)]
 struct End {
@@ -84,11 +98,7 @@ struct End {
     reason: String,
     /// Welcome was received.
     established: bool,
-    superseded: bool,
-    /// The next session shall begin at once, with a new certificate.
-    renewed: bool,
-    /// The hub turned our certificate away.
-    turned_away: bool,
+    cause: Cause,
     /// Not before this.
     wait: Duration,
 }
@@ -97,6 +107,21 @@ impl End {
     fn because(reason: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),
+            ..Self::default()
+        }
+    }
+
+    /// An error of the connection or the stream, which may be the hub's word on our certificate: with TLS 1.3 it looks at
+    /// that after our side of the handshake is done.
+    fn broken(reason: String) -> Self {
+        let cause = if reason.contains(ALERT) {
+            Cause::TurnedAway
+        } else {
+            Cause::Other
+        };
+        Self {
+            reason,
+            cause,
             ..Self::default()
         }
     }
@@ -114,27 +139,24 @@ impl Client {
             let end = self.session(number, &shutdown).await;
             self.metrics.session_connected.set(0);
             let closed = SessionEvent::Closed {
-                superseded: end.superseded,
+                superseded: end.cause == Cause::Superseded,
             };
             if shutdown.is_cancelled()
                 || (end.established && self.events.send(closed).await.is_err())
             {
                 break;
             }
-            if end.renewed {
+            if end.cause == Cause::Renewed {
                 continue;
             }
             if end.established && started.elapsed() >= STABLE {
                 backoff.reset();
             }
-            if let Some(keeper) = self
-                .identity
-                .keeper()
-                .filter(|_| !end.established || end.turned_away)
+            let turned_away = end.cause == Cause::TurnedAway;
+            if let Some(keeper) = self.identity.keeper()
+                && (turned_away || !end.established)
             {
-                keeper
-                    .failed(end.turned_away.then(|| end.reason.clone()))
-                    .await;
+                keeper.failed(turned_away.then(|| end.reason.clone())).await;
             }
             let wait = backoff.next(end.wait, rand::random());
             self.check
@@ -197,7 +219,7 @@ impl Client {
             .converse(number, &mut stream, &outbox, (interval, renewal), shutdown)
             .await;
         end.established = true;
-        if shutdown.is_cancelled() || end.renewed {
+        if shutdown.is_cancelled() || end.cause == Cause::Renewed {
             // Ends our half; the hub ends its own, unless it hangs.
             drop(outbox);
             let rest = async { while let Ok(Some(_)) = stream.message().await {} };
@@ -231,27 +253,14 @@ impl Client {
             .endpoint
             .connect_with_connector(connector)
             .await
-            .map_err(|error| {
-                let reason = crate::status::chain(&error);
-                End {
-                    turned_away: reason.contains(ALERT),
-                    ..End::because(reason)
-                }
-            })?;
+            .map_err(|error| End::broken(crate::status::chain(&error)))?;
         let mut client = AgentServiceClient::new(channel)
             .max_decoding_message_size(MAX_FRAME_BYTES + FRAME_MARGIN)
             .max_encoding_message_size(MAX_FRAME_BYTES + FRAME_MARGIN);
         outbox
             .send_control(convert::frame(ToHubFrame::Hello(self.hello())))
             .map_err(|error| End::because(error.to_string()))?;
-        let refused = |status: tonic::Status| {
-            let reason = crate::status::chain(&status);
-            End {
-                // With TLS 1.3 the hub looks at our certificate after our side of the handshake is done.
-                turned_away: reason.contains(ALERT),
-                ..End::because(reason)
-            }
-        };
+        let refused = |status: tonic::Status| End::broken(crate::status::chain(&status));
         let mut stream = client
             .session(outgoing)
             .await
@@ -345,11 +354,11 @@ impl Client {
                 }
             };
             let frame = match renewal.take(frame).await {
-                Meant::Other(frame) => frame,
+                Meant::Other(frame) => *frame,
                 Meant::Done => continue,
                 Meant::Switch => {
                     return End {
-                        renewed: true,
+                        cause: Cause::Renewed,
                         ..End::because("the certificate is renewed")
                     };
                 }
@@ -376,9 +385,13 @@ impl Client {
 }
 
 fn farewell(goodbye: &Goodbye) -> End {
-    let superseded = goodbye.reason() == GoodbyeReason::Superseded;
+    let cause = match goodbye.reason() {
+        GoodbyeReason::Superseded => Cause::Superseded,
+        GoodbyeReason::Revoked | GoodbyeReason::CertificateOutdated => Cause::TurnedAway,
+        _ => Cause::Other,
+    };
     let asked = duration(goodbye.reconnect_after.as_ref()).unwrap_or_default();
-    let wait = if superseded {
+    let wait = if cause == Cause::Superseded {
         asked.max(AFTER_SUPERSEDED)
     } else {
         asked
@@ -389,13 +402,9 @@ fn farewell(goodbye: &Goodbye) -> End {
         .trim_start_matches("GOODBYE_REASON_");
     End {
         reason: format!("the hub said goodbye ({reason}): {}", goodbye.message),
-        superseded,
-        turned_away: matches!(
-            goodbye.reason(),
-            GoodbyeReason::Revoked | GoodbyeReason::CertificateOutdated
-        ),
+        cause,
         wait,
-        ..End::default()
+        established: false,
     }
 }
 
@@ -416,7 +425,7 @@ mod tests {
             ..Default::default()
         };
         let end = farewell(&goodbye);
-        assert!(end.superseded && end.wait == AFTER_SUPERSEDED);
+        assert!(end.cause == Cause::Superseded && end.wait == AFTER_SUPERSEDED);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(super) struct Renewal {
 #[derive(Debug)]
 pub(super) enum Meant {
     /// It was about something else.
-    Other(FromHubFrame),
+    Other(Box<FromHubFrame>),
     /// It is dealt with.
     Done,
     /// The next session shall begin, with a new certificate.
@@ -64,7 +64,7 @@ impl Renewal {
     /// Takes what is about certificates.
     pub(super) async fn take(&mut self, frame: FromHubFrame) -> Meant {
         let Some(keeper) = &self.keeper else {
-            return Meant::Other(frame);
+            return Meant::Other(Box::new(frame));
         };
         match frame {
             FromHubFrame::CertificateIssued(issued) => {
@@ -84,7 +84,7 @@ impl Renewal {
                     self.hurry(wait);
                 }
             }
-            other => return Meant::Other(other),
+            other => return Meant::Other(Box::new(other)),
         }
         Meant::Done
     }

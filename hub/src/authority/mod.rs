@@ -296,7 +296,7 @@ impl HubAuthority {
     /// # Errors
     /// If no rotation goes forward, or the store fails.
     pub async fn roll_back_rotation(&self, actor: &str) -> Result<(), AuthorityError> {
-        self.from_store()?;
+        self.is_built_in()?;
         let state = rotation::roll_back(&self.ring.load().state)?;
         let detail = format!("{} certifies again", state.issuing);
         self.change(state, None, actor, "RotationRolledBack", detail)
@@ -308,7 +308,7 @@ impl HubAuthority {
     /// # Errors
     /// If somebody depends on it and nobody forces it, or the store fails.
     pub async fn finish_rotation(&self, force: bool, actor: &str) -> Result<(), AuthorityError> {
-        self.from_store()?;
+        self.is_built_in()?;
         let waiting = self.waiting().await?;
         let state = rotation::finish(&self.ring.load().state, &waiting, force)?;
         let detail = format!("{} is the only authority", state.serving);
@@ -328,7 +328,7 @@ impl HubAuthority {
         }
     }
 
-    fn from_store(&self) -> Result<(), AuthorityError> {
+    fn is_built_in(&self) -> Result<(), AuthorityError> {
         match self.source {
             Source::Stored(_) => Ok(()),
             Source::Files => Err(AuthorityError::FromFiles),

@@ -112,7 +112,7 @@ impl Shared {
         renews.then(|| RENEWAL.to_owned()).into_iter().collect()
     }
 
-    /// Answers RenewCertificate.
+    /// Answers `RenewCertificate`.
     pub(super) async fn renew(
         &self,
         cluster: &ClusterId,

@@ -40,6 +40,9 @@ async fn channel(hub: &TestHub, tls: &ClientTls) -> Result<Channel> {
     Ok(endpoint.connect_with_connector(tls.connector(None)).await?)
 }
 
+/// What makes a certificate another one.
+type Change = Box<dyn FnOnce(&mut CertificateParams)>;
+
 /// The first answer to Hello, and what it was said on.
 type Said = (
     Answer,
@@ -102,7 +105,7 @@ async fn a_certificate_that_is_not_right_in_every_way_opens_no_session() -> Resu
     let (answer, ..) = say_hello(&hub, &good).await?;
     ensure!(matches!(answer, Answer::Welcome(_)), "{answer:?}");
     let now = SystemTime::now();
-    let wrong: [(&str, Box<dyn FnOnce(&mut CertificateParams)>); 6] = [
+    let wrong: [(&str, Change); 6] = [
         (
             "it has run out",
             Box::new(move |params| {
@@ -117,7 +120,7 @@ async fn a_certificate_that_is_not_right_in_every_way_opens_no_session() -> Resu
         (
             "it is for servers",
             Box::new(|params| {
-                params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]
+                params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
             }),
         ),
         (
