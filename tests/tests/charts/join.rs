@@ -6,13 +6,17 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use nabu_tests::charts::deployed::{Deployed, client_as};
-use nabu_tests::charts::release::{apply, create_namespace, deployed, hub_values, release};
+use nabu_tests::charts::release::{
+    apply, create_namespace, deployed, deployment, hub_values, release, render,
+};
 use nabu_tests::cluster::TestCluster;
 use nabu_tests::objects::{event_response, write_file};
 use nabu_tests::process::{free_port, workspace_binary};
+use nabu_tests::wait::eventually;
 use serde_json::{Value, json};
 
 use crate::bed::{LIMIT, shared};
+use crate::rights::{Missing, apply_account, take_away};
 
 const NAMESPACE: &str = "join";
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -66,6 +70,61 @@ fn add_cluster(hub: &Deployed, id: &str) -> Result<Value> {
     Ok(serde_json::from_str(&text)?)
 }
 
+/// Values with which an agent joins.
+fn join_values(hub: &Deployed, port: u16, id: &str) -> Result<Vec<String>> {
+    let joined = add_cluster(hub, id)?;
+    let pin = joined["caPins"][0].as_str().context("no pin")?;
+    let token = joined["token"].as_str().context("no token")?;
+    Ok(vec![
+        "listenAddress=127.0.0.1".to_owned(),
+        format!("clusterId={id}"),
+        format!("responders={{{id}}}"),
+        format!("hub.url=https://127.0.0.1:{port}"),
+        format!("hub.caPin={pin}"),
+        format!("metrics.containerPort={}", free_port()?),
+        format!("joinToken={token}"),
+    ])
+}
+
+/// Without this verb on the Secret with its identity, an agent cannot join, and says so.
+async fn assert_not_joined_without(
+    cluster: &TestCluster,
+    (hub, port): (&Deployed, u16),
+    verb: &str,
+) -> Result<()> {
+    let id = format!("join-without-{verb}");
+    let values = join_values(hub, port, &id)?;
+    let mut objects = render(
+        "nabu-agent",
+        &format!("nabu-agent-{verb}"),
+        NAMESPACE,
+        &values,
+    )?;
+    let missing = Missing {
+        resource: "secrets".to_owned(),
+        verb: verb.to_owned(),
+    };
+    take_away(&mut objects, &missing);
+    apply_account(cluster, &objects)?;
+    let secrets: Vec<_> = objects
+        .iter()
+        .filter(|object| object["kind"] == "Secret")
+        .cloned()
+        .collect();
+    apply(cluster, &secrets, &[])?;
+    let mut agent = Deployed::prepare(cluster, deployment(&objects)?).await?;
+    agent.launch()?;
+    eventually("it says what is missing", LIMIT, || async {
+        agent
+            .log()
+            .contains("must allow get and update on it")
+            .then_some(())
+    })
+    .await
+    .with_context(|| agent.log())?;
+    agent.kill()
+}
+
 async fn served(cluster: &TestCluster, name: &str) -> Result<()> {
     let spec = event_response("nobody", "join", write_file("any", "a.yaml", "a: 1\n"));
     cluster.create_event_response(name, spec).await?;
@@ -83,20 +142,10 @@ async fn an_agent_joins_with_a_token_and_keeps_its_identity_over_an_upgrade_with
     }
     let cluster = shared().await;
     let (hub, port) = start_hub(cluster).await?;
-    let joined = add_cluster(&hub, "join")?;
-    let pin = joined["caPins"][0].as_str().context("no pin")?;
-    let mut values = vec![
-        "listenAddress=127.0.0.1".to_owned(),
-        "clusterId=join".to_owned(),
-        "responders={join}".to_owned(),
-        format!("hub.url=https://127.0.0.1:{port}"),
-        format!("hub.caPin={pin}"),
-        format!("metrics.containerPort={}", free_port()?),
-        format!(
-            "joinToken={}",
-            joined["token"].as_str().context("no token")?
-        ),
-    ];
+    for verb in ["get", "update"] {
+        assert_not_joined_without(cluster, (&hub, port), verb).await?;
+    }
+    let mut values = join_values(&hub, port, "join")?;
     release(cluster, "install", ("nabu-agent", NAMESPACE), &values)?;
     let mut agent = deployed(cluster, NAMESPACE, "nabu-agent").await?;
     agent.start().await?;

@@ -28,9 +28,9 @@ const STEP: Duration = Duration::from_secs(40);
 
 /// A rule without one of its verbs.
 #[derive(Clone, Debug)]
-struct Missing {
-    resource: String,
-    verb: String,
+pub(crate) struct Missing {
+    pub(crate) resource: String,
+    pub(crate) verb: String,
 }
 
 /// Every verb of every rule of the roles among these objects.
@@ -50,7 +50,7 @@ fn rights(objects: &[Value]) -> Vec<Missing> {
 }
 
 /// Takes a verb away.
-fn take_away(objects: &mut [Value], missing: &Missing) {
+pub(crate) fn take_away(objects: &mut [Value], missing: &Missing) {
     for role in objects
         .iter_mut()
         .filter(|object| object["rules"].is_array())
@@ -67,7 +67,7 @@ fn take_away(objects: &mut [Value], missing: &Missing) {
 }
 
 /// Applies what a variant needs for its service account.
-fn apply_account(cluster: &TestCluster, objects: &[Value]) -> Result<()> {
+pub(crate) fn apply_account(cluster: &TestCluster, objects: &[Value]) -> Result<()> {
     let kinds = [
         "ServiceAccount",
         "Role",
