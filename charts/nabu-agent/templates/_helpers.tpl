@@ -61,7 +61,31 @@ annotations:
 {{- else if .Values.identity.certManager.enabled }}
 {{- printf "%s-tls" (include "nabu-agent.fullname" .) }}
 {{- else }}
-{{- fail "nabu-agent needs its identity: set identity.secretName to a Secret with ca.crt, tls.crt and tls.key (nabuctl pki makes these files), or identity.certManager.enabled=true" }}
+{{- fail "nabu-agent needs its identity: with identity.mode=files, set identity.secretName to a Secret with ca.crt, tls.crt and tls.key (nabuctl pki makes these files), or identity.certManager.enabled=true" }}
+{{- end }}
+{{- end }}
+
+{{- define "nabu-agent.joins" -}}
+{{- if eq .Values.identity.mode "joinToken" }}true{{ end }}
+{{- end }}
+
+{{/* The Secret that the agent keeps its identity in. */}}
+{{- define "nabu-agent.ownSecretName" -}}
+{{- printf "%s-identity" (include "nabu-agent.fullname" .) }}
+{{- end }}
+
+{{/* The Secret with the join token; empty if there is none. */}}
+{{- define "nabu-agent.joinTokenSecretName" -}}
+{{- if and .Values.joinToken .Values.identity.joinTokenSecret }}
+{{- fail "joinToken and identity.joinTokenSecret exclude each other: give one of them" }}
+{{- end }}
+{{- if and (or .Values.joinToken .Values.identity.joinTokenSecret) (not .Values.hub.caPin) }}
+{{- fail "a join token needs hub.caPin: it must not be sent to a hub that nobody has checked; nabuctl cluster add prints the pin" }}
+{{- end }}
+{{- if .Values.joinToken }}
+{{- printf "%s-join-token" (include "nabu-agent.fullname" .) }}
+{{- else }}
+{{- .Values.identity.joinTokenSecret }}
 {{- end }}
 {{- end }}
 

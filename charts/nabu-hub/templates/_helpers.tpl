@@ -69,7 +69,37 @@ annotations:
 {{- else if .Values.tls.certManager.enabled }}
 {{- printf "%s-tls" (include "nabu-hub.fullname" .) }}
 {{- else }}
-{{- fail "nabu-hub needs its certificates: set tls.secretName to a Secret with ca.crt, tls.crt and tls.key (nabuctl pki makes these files), or tls.certManager.enabled=true" }}
+{{- fail "nabu-hub needs its certificates: with tls.mode=files, set tls.secretName to a Secret with ca.crt, tls.crt and tls.key (nabuctl pki makes these files), or tls.certManager.enabled=true" }}
+{{- end }}
+{{- end }}
+
+{{- define "nabu-hub.certifies" -}}
+{{- if eq .Values.tls.mode "builtin" }}true{{ end }}
+{{- end }}
+
+{{- define "nabu-hub.encryptionKeySecretName" -}}
+{{- if not .Values.tls.builtin.encryptionKeySecret }}
+{{- fail "nabu-hub needs the key that its authority is encrypted by: kubectl create secret generic nabu-hub-ca-key --from-literal=key=\"$(openssl rand -base64 32)\", then set tls.builtin.encryptionKeySecret=nabu-hub-ca-key (or tls.mode=files)" }}
+{{- end }}
+{{- .Values.tls.builtin.encryptionKeySecret }}
+{{- end }}
+
+{{/* Names that the hub's certificate carries, as a list in YAML; those from outside come first. */}}
+{{- define "nabu-hub.serverNames" -}}
+{{- $fullname := include "nabu-hub.fullname" . }}
+{{- $names := concat .Values.tls.builtin.serverNames .Values.agents.tlsRoute.hostnames }}
+{{- range list "agents" "admin" }}
+{{- $names = append $names (printf "%s-%s.%s.svc" $fullname . $.Release.Namespace) }}
+{{- $names = append $names (printf "%s-%s.%s" $fullname . $.Release.Namespace) }}
+{{- end }}
+{{- toYaml (uniq $names) }}
+{{- end }}
+
+{{- define "nabu-hub.agentsUrl" -}}
+{{- if .Values.tls.builtin.agentsUrl }}
+{{- .Values.tls.builtin.agentsUrl }}
+{{- else }}
+{{- printf "https://%s:%v" (first (fromYamlArray (include "nabu-hub.serverNames" .))) .Values.agents.service.port }}
 {{- end }}
 {{- end }}
 

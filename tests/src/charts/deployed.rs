@@ -12,9 +12,8 @@ use anyhow::{Context as _, Result, bail};
 use base64::Engine as _;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
-use kube::Api;
-use kube::api::PostParams;
-use kube::config::Kubeconfig;
+use kube::api::{Api, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -369,7 +368,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// A token by the `TokenRequest` API, as a kubelet gets it.
-pub async fn service_account_token(
+async fn service_account_token(
     cluster: &TestCluster,
     namespace: &str,
     account: &str,
@@ -383,8 +382,24 @@ pub async fn service_account_token(
     Ok(answer.status.context("no token")?.token)
 }
 
+/// A client with the token of a service account.
+pub async fn client_as(
+    cluster: &TestCluster,
+    namespace: &str,
+    account: &str,
+) -> Result<kube::Client> {
+    let folder = TempDir::with_prefix("nabu-client-")?;
+    let path = folder.path().join("kubeconfig");
+    let token = service_account_token(cluster, namespace, account).await?;
+    write_kubeconfig(cluster, &path, namespace, &token)?;
+    let config = Kubeconfig::read_from(path)?;
+    let config =
+        kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(config)?)
+}
+
 /// A kubeconfig file with this token.
-pub fn write_kubeconfig(
+fn write_kubeconfig(
     cluster: &TestCluster,
     path: &Path,
     namespace: &str,

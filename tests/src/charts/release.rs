@@ -101,6 +101,7 @@ pub fn hub_values() -> Result<(Vec<String>, u16)> {
     let agents = free_port()?;
     let values = vec![
         "listenAddress=127.0.0.1".to_owned(),
+        "tls.mode=files".to_owned(),
         "tls.secretName=nabu-hub-tls".to_owned(),
         format!("agents.containerPort={agents}"),
         format!("admin.containerPort={}", free_port()?),
@@ -116,6 +117,7 @@ pub fn agent_values(id: &str, responder: &str, hub: u16) -> Result<Vec<String>> 
         format!("clusterId={id}"),
         format!("responders={{{responder}}}"),
         format!("hub.url=https://127.0.0.1:{hub}"),
+        "identity.mode=files".to_owned(),
         format!("identity.secretName={id}-tls"),
         format!("metrics.containerPort={}", free_port()?),
     ])

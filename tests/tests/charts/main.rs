@@ -7,6 +7,7 @@ mod bed;
 mod examples;
 mod generated;
 mod image;
+mod join;
 mod kubectl;
 mod lifecycle;
 mod migration;

@@ -9,8 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams, Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use nabu_tests::charts::deployed::{Deployed, service_account_token, write_kubeconfig};
+use nabu_tests::charts::deployed::{Deployed, client_as};
 use nabu_tests::charts::release::{
     Pki, agent_values, apply, create_namespace, deployment, hub_values, render, tls_secret,
 };
@@ -29,9 +28,9 @@ const STEP: Duration = Duration::from_secs(40);
 
 /// A rule without one of its verbs.
 #[derive(Clone, Debug)]
-struct Missing {
-    resource: String,
-    verb: String,
+pub(crate) struct Missing {
+    pub(crate) resource: String,
+    pub(crate) verb: String,
 }
 
 /// Every verb of every rule of the roles among these objects.
@@ -51,7 +50,7 @@ fn rights(objects: &[Value]) -> Vec<Missing> {
 }
 
 /// Takes a verb away.
-fn take_away(objects: &mut [Value], missing: &Missing) {
+pub(crate) fn take_away(objects: &mut [Value], missing: &Missing) {
     for role in objects
         .iter_mut()
         .filter(|object| object["rules"].is_array())
@@ -68,7 +67,7 @@ fn take_away(objects: &mut [Value], missing: &Missing) {
 }
 
 /// Applies what a variant needs for its service account.
-fn apply_account(cluster: &TestCluster, objects: &[Value]) -> Result<()> {
+pub(crate) fn apply_account(cluster: &TestCluster, objects: &[Value]) -> Result<()> {
     let kinds = [
         "ServiceAccount",
         "Role",
@@ -247,18 +246,6 @@ async fn agent_circle(
 
 fn forbidden<T>(answer: kube::Result<T>) -> bool {
     matches!(answer, Err(kube::Error::Api(status)) if status.code == 403)
-}
-
-/// A client with the token of a service account.
-async fn client_as(cluster: &TestCluster, namespace: &str, account: &str) -> Result<kube::Client> {
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join("kubeconfig");
-    let token = service_account_token(cluster, namespace, account).await?;
-    write_kubeconfig(cluster, &path, namespace, &token)?;
-    let config = Kubeconfig::read_from(path)?;
-    let config =
-        kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
-    Ok(kube::Client::try_from(config)?)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -64,7 +64,7 @@ fn a_wrong_value_is_refused_with_its_place_and_what_is_expected() -> Result<()> 
         ),
         (
             "nabu-hub",
-            "tls.secretName=",
+            "tls.mode=files",
             ["nabu-hub needs its certificates", "tls.secretName"],
         ),
         (
@@ -95,8 +95,23 @@ fn a_wrong_value_is_refused_with_its_place_and_what_is_expected() -> Result<()> 
         ("nabu-agent", "responders=x", ["'/responders'", "array"]),
         (
             "nabu-agent",
-            "identity.secretName=",
+            "identity.mode=files",
             ["needs its identity", "identity.secretName"],
+        ),
+        (
+            "nabu-agent",
+            "hub.caPin=",
+            ["a join token needs hub.caPin", "nabuctl cluster add"],
+        ),
+        (
+            "nabu-agent",
+            "identity.joinTokenSecret=x",
+            ["exclude each other", "give one"],
+        ),
+        (
+            "nabu-hub",
+            "tls.builtin.encryptionKeySecret=",
+            ["kubectl create secret generic", "tls.mode=files"],
         ),
     ] {
         let said = refusal(chart, set)?;
