@@ -4,10 +4,10 @@ FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
 RUN cargo build --release --locked --bins -p nabu-hub \
-  && strip target/release/nabu-hub target/release/nabuctl
+  && scripts/image-root.sh hub target/release /image
 
-# The C library, the authorities of the web, and a user; no shell.
-FROM gcr.io/distroless/cc-debian12:nonroot
-COPY --from=build /src/target/release/nabu-hub /src/target/release/nabuctl /
+# The programs, the libraries that they need, and a user; no shell.
+FROM scratch
+COPY --from=build /image/ /
 USER 65532:65532
 ENTRYPOINT ["/nabu-hub"]

@@ -14,41 +14,16 @@ if [[ $# -ne 3 ]]; then
 fi
 image=$1 binaries=$2 archive=$3
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-case "$image" in
-  agent) programs=(nabu-agent) ;;
-  hub) programs=(nabu-hub nabuctl) ;;
-  *)
-    echo "image: unknown image $image: hub or agent" >&2
-    exit 2
-    ;;
-esac
-authorities=/etc/ssl/certs/ca-certificates.crt
-# Nobody in particular, by the number that base images without a shell have agreed on.
+# As scripts/image-root.sh has it.
 user=65532
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 umask 022
 root=$work/root
-mkdir -p "$root"/{etc/nabu,tmp,var/lib/nabu} "$work/layout/blobs/sha256"
+mkdir -p "$work/layout/blobs/sha256"
 
-for program in "${programs[@]}"; do
-  strip -o "$root/$program" "$binaries/$program"
-  # What the program is linked with, at the very paths where it looks; `=>` is followed by where that was found here.
-  while read -r library; do
-    install -D -m 0755 "$library" "$root$library"
-  done < <(ldd "$binaries/$program" | sed -nE 's#^.*[[:space:]](/[^ ]+) \(0x[0-9a-f]+\)$#\1#p')
-done
-if [[ $image == hub ]]; then
-  if [[ ! -e $authorities ]]; then
-    echo "image: $authorities is missing; install the package ca-certificates" >&2
-    exit 1
-  fi
-  install -D -m 0644 "$authorities" "$root$authorities"
-fi
-printf 'nonroot:x:%s:%s:nonroot:/:/sbin/nologin\n' "$user" "$user" >"$root/etc/passwd"
-printf 'nonroot:x:%s:\n' "$user" >"$root/etc/group"
-chmod 1777 "$root/tmp"
+"$repository/scripts/image-root.sh" "$image" "$binaries" "$root"
 
 # Times, owners and order say nothing about the content, so they are always the same.
 tar_of() { # folder
@@ -80,7 +55,7 @@ labels="{\"org.opencontainers.image.title\":\"nabu-$image\",\"org.opencontainers
 labels+=",\"org.opencontainers.image.revision\":\"$commit\",\"org.opencontainers.image.licenses\":\"Apache-2.0\"}"
 config=$(
   printf '{"architecture":"%s","os":"linux","config":{"User":"%s:%s","Entrypoint":["/%s"],"WorkingDir":"/","Labels":%s},' \
-    "$architecture" "$user" "$user" "${programs[0]}" "$labels"
+    "$architecture" "$user" "$user" "nabu-$image" "$labels"
   printf '"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' "$diff_id"
 )
 config=$(printf '%s' "$config" | blob "$oci.config.v1+json")

@@ -31,7 +31,7 @@ pub struct AddArgs {
     #[arg(long, value_name = "URL")]
     agents_url: Option<String>,
     /// Name of the Helm chart.
-    #[arg(long, default_value = "oci://ghcr.io/ninsun-labs/charts/nabu-agent")]
+    #[arg(long, default_value = "charts/nabu-agent")]
     chart: String,
     /// Print a values file for the chart instead of the command.
     #[arg(long)]

@@ -329,11 +329,11 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + second).unwrap()
     }
 
-    fn wire(second: i64) -> Option<prost_types::Timestamp> {
-        Some(prost_types::Timestamp {
+    fn wire(second: i64) -> prost_types::Timestamp {
+        prost_types::Timestamp {
             seconds: 1_800_000_000 + second,
             nanos: 0,
-        })
+        }
     }
 
     #[test]
@@ -390,7 +390,7 @@ mod tests {
             (500, Level::Error),
         ] {
             let hub = GetVersionResponse {
-                now: wire(theirs),
+                now: Some(wire(theirs)),
                 ..GetVersionResponse::default()
             };
             assert_eq!(clock(&hub, at(4), at(10)).level, level, "{theirs}");
