@@ -130,7 +130,9 @@ fn write(folder: &Path, text: &[u8]) -> std::io::Result<()> {
         .open(&new)?;
     file.write_all(text)?;
     file.sync_all()?;
-    std::fs::rename(&new, folder.join(NAME))
+    std::fs::rename(&new, folder.join(NAME))?;
+    // The new name has to survive a power cut as well.
+    std::fs::File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

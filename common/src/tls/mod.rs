@@ -28,7 +28,9 @@ use tracing::{info, warn};
 pub use client::{ClientTls, Connector};
 pub use pin::CaPin;
 pub use server::{IncomingLimits, PeerIdentity, ServerTls, TlsConnection, incoming};
-pub use strangers::{StrangerAddress, StrangerConnection, StrangerLimits, incoming_with_strangers};
+pub use strangers::{
+    StrangerAddress, StrangerConnection, StrangerLimits, incoming_with_strangers, network,
+};
 
 /// How often files are looked at for changes. A mount of a Secret follows its object within about a minute anyway.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(2);

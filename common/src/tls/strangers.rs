@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -83,7 +83,7 @@ struct Open {
 impl Strangers {
     /// Takes a connection, or drops it if there are too many.
     pub(super) fn admit(&self, stream: TlsStream<TcpStream>, remote: SocketAddr) {
-        let Some(place) = self.place(remote.ip()) else {
+        let Some(place) = self.place(network(remote.ip())) else {
             debug!(%remote, "too many connections without a certificate");
             return;
         };
@@ -109,6 +109,17 @@ impl Strangers {
             open: Arc::clone(&self.open),
             address,
         })
+    }
+}
+
+/// Whoever has an IPv6 address has the 2^64 others of its network as well.
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let bits = address.to_bits() & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from_bits(bits))
+        }
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

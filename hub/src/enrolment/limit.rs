@@ -1,8 +1,10 @@
 //! Bounds how often one source may fail: a budget of failures that fills again with time.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
+
+use nabu_common::tls::network;
 
 /// So many failures are free.
 const BURST: u32 = 10;
@@ -71,17 +73,6 @@ impl FailureLimit {
         if let Some(least) = least {
             self.sources.remove(&least);
         }
-    }
-}
-
-/// Whoever has an IPv6 address has the 2^64 others of its network as well.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let bits = address.to_bits() & !u128::from(u64::MAX);
-            IpAddr::V6(Ipv6Addr::from_bits(bits))
-        }
-        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

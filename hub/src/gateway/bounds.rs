@@ -3,8 +3,11 @@
 //! An honest agent never comes near these bounds. Whoever exceeds one is sent away for a while and named in the audit log;
 //! nothing is lost, because its API server still holds what it has not told.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use nabu_common::ids::ClusterId;
 use nabu_proto::agent_v1::GoodbyeReason;
 use tokio::time::Instant;
 
@@ -16,10 +19,16 @@ const HEARTBEATS: u32 = 60;
 const TOUCH: Duration = Duration::from_secs(1);
 /// Inventories that may begin within a minute. An honest agent sends one for each resync interval, a second at least.
 const INVENTORIES: u32 = 120;
+/// Certificates that may be asked for within a minute. An honest agent asks for one at two thirds of a lifetime.
+const RENEWALS: u32 = 30;
+/// A refused session of a cluster is a line of the audit log, at most so often.
+const REFUSED_SESSION: Duration = Duration::from_secs(10);
 /// Frames for other clusters, or with the UID of another object, that are written to the audit log within a minute.
 const AUDITED_REFUSALS: u32 = 20;
 /// So many of them within a minute end the session. An honest agent sends none.
 const REFUSALS: u32 = 200;
+/// Observed frames after which the cluster's unfinished responses are counted again.
+const LOOK_EVERY: u32 = 1024;
 /// EventResponses that one inventory may name.
 pub(super) const INVENTORY: usize = 200_000;
 /// How long an agent that went too far shall keep away.
@@ -58,6 +67,7 @@ impl Pace {
 pub(super) struct FrameBounds {
     heartbeats: Pace,
     inventories: Pace,
+    renewals: Pace,
     touched: Option<Instant>,
 }
 
@@ -67,6 +77,7 @@ impl FrameBounds {
         Self {
             heartbeats: Pace::new(heartbeat),
             inventories: Pace::new(Duration::from_mins(1)),
+            renewals: Pace::new(Duration::from_mins(1)),
             touched: None,
         }
     }
@@ -98,6 +109,35 @@ impl FrameBounds {
         }
         Ok(())
     }
+
+    /// Takes a request for a certificate.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub(super) fn renewal(&mut self, now: Instant) -> Result<(), Farewell> {
+        if self.renewals.count(now) > RENEWALS {
+            let message = format!("more than {RENEWALS} certificates within a minute");
+            return Err(too_far(message));
+        }
+        Ok(())
+    }
+}
+
+/// Which clusters were refused a session lately: an agent that comes again and again leaves no line each time.
+#[derive(Debug, Default)]
+pub(super) struct RefusedLately(Mutex<HashMap<ClusterId, std::time::Instant>>);
+
+impl RefusedLately {
+    /// Whether the audit log should have a line of it. Bounded by the certificates that there are.
+    pub(super) fn is_news(&self, cluster: &ClusterId, now: std::time::Instant) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.retain(|_, at| now.saturating_duration_since(*at) < REFUSED_SESSION);
+        if told.contains_key(cluster) {
+            return false;
+        }
+        told.insert(cluster.clone(), now);
+        true
+    }
 }
 
 /// Bounds on frames that no honest agent sends.
@@ -123,6 +163,69 @@ impl RefusalBounds {
             return Err(too_far(message));
         }
         Ok(count <= AUDITED_REFUSALS)
+    }
+}
+
+/// Observed frames that an agent may send, and those for which it has not got its credit back.
+#[derive(Debug)]
+pub(super) struct CreditLine {
+    left: u32,
+    pub(super) owed: u32,
+    /// Observed frames since somebody looked whether there is room; `None` before the first look.
+    since_look: Option<u32>,
+    held: bool,
+}
+
+impl CreditLine {
+    /// An agent was told that it may send so many.
+    pub(super) fn new(left: u32) -> Self {
+        Self {
+            left,
+            owed: 0,
+            since_look: None,
+            held: false,
+        }
+    }
+
+    /// Takes frames.
+    ///
+    /// # Errors
+    /// If the agent has sent more than it may.
+    pub(super) fn spend(&mut self, frames: u32) -> Result<(), Farewell> {
+        let Some(left) = self.left.checked_sub(frames) else {
+            return Err(too_far(
+                "more Observed frames than there was credit for".to_owned(),
+            ));
+        };
+        self.left = left;
+        self.owed = self.owed.saturating_add(frames);
+        if let Some(since) = &mut self.since_look {
+            *since = since.saturating_add(frames);
+        }
+        Ok(())
+    }
+
+    /// Whether somebody should look if there is room.
+    pub(super) fn is_due_for_a_look(&self) -> bool {
+        self.held || self.since_look.is_none_or(|since| since >= LOOK_EVERY)
+    }
+
+    /// There is room.
+    pub(super) fn looked(&mut self) {
+        self.since_look = Some(0);
+        self.held = false;
+    }
+
+    /// There is none; `true` if there was before.
+    pub(super) fn hold(&mut self) -> bool {
+        !std::mem::replace(&mut self.held, true)
+    }
+
+    /// Gives back what is owed.
+    pub(super) fn settle(&mut self) -> u32 {
+        let owed = std::mem::take(&mut self.owed);
+        self.left = self.left.saturating_add(owed);
+        owed
     }
 }
 
@@ -164,6 +267,39 @@ mod tests {
         assert_eq!(farewell.reason, GoodbyeReason::ProtocolError);
         assert_eq!(farewell.reconnect_after, AWAY);
         assert!(bounds.heartbeat(now + INTERVAL).is_ok());
+    }
+
+    #[test]
+    fn a_cluster_that_is_refused_again_and_again_is_written_down_now_and_then() {
+        let (lately, now) = (RefusedLately::default(), std::time::Instant::now());
+        let (one, other) = ("prod-eu".parse().unwrap(), "prod-us".parse().unwrap());
+        assert!(lately.is_news(&one, now));
+        assert!(!lately.is_news(&one, now));
+        assert!(lately.is_news(&other, now));
+        assert!(lately.is_news(&one, now + REFUSED_SESSION));
+    }
+
+    #[test]
+    fn credit_is_spent_once_and_comes_back_when_there_is_room() {
+        let mut credit = CreditLine::new(2);
+        assert!(credit.is_due_for_a_look(), "at the begin of a session");
+        credit.looked();
+        assert!(credit.spend(2).is_ok());
+        assert!(credit.spend(1).is_err());
+        assert!(!credit.is_due_for_a_look());
+        assert_eq!((credit.settle(), credit.settle()), (2, 0));
+        assert!(credit.spend(2).is_ok());
+        assert!(credit.hold());
+        assert!(!credit.hold(), "told once");
+        assert!(credit.is_due_for_a_look());
+    }
+
+    #[tokio::test]
+    async fn certificates_are_not_made_as_fast_as_they_are_asked_for() {
+        let now = Instant::now();
+        let mut bounds = FrameBounds::new(INTERVAL);
+        assert!((0..RENEWALS).all(|_| bounds.renewal(now).is_ok()));
+        assert!(bounds.renewal(now).is_err());
     }
 
     #[tokio::test]

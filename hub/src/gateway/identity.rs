@@ -78,9 +78,11 @@ impl Shared {
         &self,
         cluster: &ClusterId,
         peer: &PeerIdentity,
+        kube_system_uid: &str,
     ) -> Result<Result<(), Farewell>, StoreError> {
         let now = Timestamp::now();
-        let admission = self.identities.store.admit(cluster, &peer.fingerprint, now);
+        let store = &self.identities.store;
+        let admission = store.admit(cluster, &peer.fingerprint, kube_system_uid, now);
         let (reason, farewell) = match admission.await? {
             Admission::Admitted => return Ok(Ok(())),
             Admission::Revoked => ("Revoked", revoked()),
@@ -93,6 +95,9 @@ impl Shared {
         };
         warn!(%cluster, remote = %peer.remote_addr, reason, "refused a session");
         self.metrics.refused(reason);
+        if !self.refusals.is_news(cluster, std::time::Instant::now()) {
+            return Ok(Err(farewell));
+        }
         let event = AuditEvent {
             at: now,
             actor: format!("agent/{cluster}"),
@@ -116,6 +121,7 @@ impl Shared {
     pub(super) async fn renew(
         &self,
         cluster: &ClusterId,
+        peer: &PeerIdentity,
         request: &RenewCertificate,
     ) -> Result<Outgoing, StoreError> {
         let metrics = &self.identities.metrics;
@@ -127,11 +133,18 @@ impl Shared {
         let Some(authority) = &self.identities.authority else {
             return refuse("failed", "this hub does not certify".to_owned());
         };
+        // A session may be open whose certificate is not good for another one.
+        let now = Timestamp::now();
+        let store = &self.identities.store;
+        let admission = store.admit(cluster, &peer.fingerprint, "", now).await?;
+        if admission != Admission::Admitted {
+            let message = "the certificate of this session is revoked or has a successor";
+            return refuse("refused", message.to_owned());
+        }
         let key = match RequestedKey::of_request(&request.csr_der) {
             Ok(key) => key,
             Err(error) => return refuse("failed", error.to_string()),
         };
-        let now = Timestamp::now();
         let issued = match authority.certify_cluster(cluster, &key, now) {
             Ok(issued) => issued,
             Err(error) => return refuse("failed", error.to_string()),
@@ -253,6 +266,10 @@ impl Gateway {
 pub(super) async fn certificate_ran_out(not_after: SystemTime) -> Farewell {
     let left = not_after.duration_since(SystemTime::now());
     tokio::time::sleep(left.unwrap_or_default()).await;
+    ran_out()
+}
+
+pub(super) fn ran_out() -> Farewell {
     let message =
         "the certificate of this session has run out; open another one with its successor";
     Farewell::new(GoodbyeReason::CertificateOutdated, message).after(AT_ONCE)

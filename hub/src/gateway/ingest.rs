@@ -1,6 +1,6 @@
 //! Stores what one agent observes, in the order in which it said it, and answers after the commit.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tonic::Status;
 use tracing::{info, warn};
 
-use super::bounds::{self, RefusalBounds};
+use super::bounds::{self, CreditLine, RefusalBounds};
 use super::convert::{self, Refusal};
 use super::outbox::Outbox;
 use super::{Farewell, Shared};
@@ -24,9 +24,7 @@ use crate::store::{
     AuditEvent, Observed, ResponseSummary, RoutedTo, StoreError, missing_from_inventory,
 };
 
-/// Observations after which the cluster's unfinished responses are counted again.
-const COUNT_EVERY: u64 = 1024;
-/// How often a cluster that has too many of them is looked at.
+/// How often a cluster that has too many unfinished responses is looked at.
 const LOOK_FOR_ROOM: Duration = Duration::from_secs(2);
 /// Observations that share one call to the store.
 const BATCH: usize = 64;
@@ -58,8 +56,7 @@ pub(super) struct Ingest {
     pub(super) outbox: Arc<Outbox>,
     pub(super) outgoing: mpsc::Sender<Result<SessionResponse, Status>>,
     pub(super) refusals: RefusalBounds,
-    /// Observations since the cluster's unfinished responses were counted.
-    pub(super) since_counted: u64,
+    pub(super) credit: CreditLine,
     /// The agent can watch what is finished.
     pub(super) watches_finished: bool,
 }
@@ -71,6 +68,38 @@ pub(super) enum Stopped {
     Store(StoreError),
     /// The agent went too far.
     TooFar(Farewell),
+}
+
+/// What was stored and the executor and the outbox do not know yet. They are told at the latest when this goes.
+struct Unannounced {
+    shared: Arc<Shared>,
+    outbox: Arc<Outbox>,
+    rest: VecDeque<Observed>,
+}
+
+impl Unannounced {
+    /// The status comes first: whatever the executor makes of the response is newer.
+    fn announce_next(&mut self) {
+        let Some(Observed::Stored { response, changed }) = self.rest.pop_front() else {
+            return;
+        };
+        // An agent that shows an ended response again lacks its status.
+        let ended = response.progress.phase.is_terminal();
+        if changed || ended {
+            self.outbox.publish(Arc::new(summary(&response)));
+            if !ended {
+                self.shared.dispatcher.observed(response);
+            }
+        }
+    }
+}
+
+impl Drop for Unannounced {
+    fn drop(&mut self) {
+        while !self.rest.is_empty() {
+            self.announce_next();
+        }
+    }
 }
 
 impl From<Farewell> for Stopped {
@@ -90,7 +119,17 @@ impl Ingest {
     pub(super) async fn run(mut self, mut items: mpsc::Receiver<Item>) -> Result<(), Stopped> {
         let mut batch = Vec::with_capacity(BATCH);
         let mut inventory = None;
-        while items.recv_many(&mut batch, BATCH).await > 0 {
+        loop {
+            tokio::select! {
+                taken = items.recv_many(&mut batch, BATCH) => {
+                    if taken == 0 {
+                        return Ok(());
+                    }
+                }
+                () = tokio::time::sleep(LOOK_FOR_ROOM), if self.credit.owed > 0 => {
+                    self.give_credit().await?;
+                }
+            }
             let mut observed = Vec::new();
             for item in batch.drain(..) {
                 match item {
@@ -104,7 +143,6 @@ impl Ingest {
             }
             self.store(observed, &mut inventory).await?;
         }
-        Ok(())
     }
 
     async fn store(
@@ -115,7 +153,8 @@ impl Ingest {
         if frames.is_empty() {
             return Ok(());
         }
-        let credit = u32::try_from(frames.len()).unwrap_or(u32::MAX);
+        self.credit
+            .spend(u32::try_from(frames.len()).unwrap_or(u32::MAX))?;
         let mut observations = Vec::with_capacity(frames.len());
         for frame in frames {
             if let Some(inventory) = inventory {
@@ -134,30 +173,21 @@ impl Ingest {
                 Err(refusal) => self.refuse(refusal).await?,
             }
         }
-        self.make_room(u64::from(credit)).await?;
         let answers: Vec<_> = observations
             .iter()
             .map(|seen| (seen.key.uid.clone(), seen.spec_hash))
             .collect();
-        let stored = self
-            .shared
-            .store
-            .observe(observations, Timestamp::now())
-            .await?;
-        for ((uid, spec_hash), stored) in answers.into_iter().zip(stored) {
-            match stored {
-                Observed::Stored { response, changed } => {
+        let mut stored = self.observe(observations).await?;
+        for (uid, spec_hash) in answers {
+            match stored.rest.front() {
+                Some(Observed::Stored { .. }) => {
                     let accepted = Accepted {
                         uid: uid.to_string(),
                         spec_hash: spec_hash.to_vec().into(),
                     };
                     self.send(convert::frame(Frame::Accepted(accepted))).await?;
-                    // An agent that shows an ended response again lacks its status.
-                    if changed || response.progress.phase.is_terminal() {
-                        self.announce(response);
-                    }
                 }
-                Observed::NameMismatch { known } => {
+                Some(Observed::NameMismatch { known }) => {
                     let message = format!("metadata.uid: belongs to the EventResponse {known:?}");
                     let refusal = Refusal {
                         uid: uid.to_string(),
@@ -166,51 +196,74 @@ impl Ingest {
                     };
                     self.refuse(refusal).await?;
                 }
+                None => {}
             }
+            stored.announce_next();
         }
-        self.send(convert::frame(Frame::Credit(Credit { observed: credit })))
-            .await
+        self.give_credit().await
     }
 
-    /// Waits while the cluster has too many unfinished responses: without credit its agent sends no more, and statuses go
-    /// on. Looks when the session begins, and now and then.
-    async fn make_room(&mut self, observed: u64) -> Result<(), Stopped> {
+    /// Stores observations. Whatever becomes of this session, what was stored is announced: nobody would do it later.
+    async fn observe(&self, observations: Vec<Observation>) -> Result<Unannounced, Stopped> {
+        let (shared, outbox) = (Arc::clone(&self.shared), Arc::clone(&self.outbox));
+        let stored = tokio::spawn(async move {
+            let stored = shared.store.observe(observations, Timestamp::now()).await?;
+            Ok(Unannounced {
+                shared,
+                outbox,
+                rest: stored.into(),
+            })
+        });
+        match stored.await {
+            Ok(stored) => stored.map_err(Stopped::Store),
+            Err(_) => Err(Stopped::Store(StoreError::Closed)),
+        }
+    }
+
+    /// Gives back the credit that was spent, unless the cluster has too many unfinished responses: without credit its agent
+    /// sends no more of them, and everything else goes on. Looks when the session begins, and now and then.
+    async fn give_credit(&mut self) -> Result<(), Stopped> {
         let limit = self.shared.settings.max_unfinished;
-        let begins = self.since_counted == 0;
-        self.since_counted += observed;
-        if limit == 0 || !begins && self.since_counted < COUNT_EVERY {
+        if limit > 0 && self.credit.is_due_for_a_look() {
+            let unfinished = self.shared.store.count_unfinished(&self.cluster).await?;
+            if unfinished >= limit {
+                return self.hold(limit).await;
+            }
+            self.credit.looked();
+        }
+        match self.credit.settle() {
+            0 => Ok(()),
+            observed => {
+                let credit = Frame::Credit(Credit { observed });
+                self.send(convert::frame(credit)).await
+            }
+        }
+    }
+
+    async fn hold(&mut self, limit: u64) -> Result<(), Stopped> {
+        if !self.credit.hold() {
             return Ok(());
         }
-        self.since_counted = 1;
-        let mut told = false;
-        while self.shared.store.count_unfinished(&self.cluster).await? >= limit {
-            if !told {
-                warn!(
-                    limit,
-                    "the cluster has too many unfinished responses; more are taken when some have ended, or with \
-                    a larger --max-unfinished"
-                );
-                self.shared.metrics.refused("TooManyUnfinished");
-                let event = AuditEvent {
-                    at: Timestamp::now(),
-                    actor: "hub".to_owned(),
-                    action: "ClusterHeld".to_owned(),
-                    detail: format!("{limit} responses are unfinished"),
-                };
-                self.shared.store.audit(Some(&self.cluster), event).await?;
-                told = true;
-            }
-            tokio::time::sleep(LOOK_FOR_ROOM).await;
+        warn!(
+            limit,
+            "the cluster has too many unfinished responses; more are taken when some have ended, or with a larger \
+            --max-unfinished"
+        );
+        self.shared.metrics.refused("TooManyUnfinished");
+        if !self
+            .shared
+            .refusals
+            .is_news(&self.cluster, Instant::now().into_std())
+        {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// The status comes first: whatever the executor makes of the response is newer.
-    fn announce(&self, response: Arc<Response>) {
-        self.outbox.publish(Arc::new(summary(&response)));
-        if !response.progress.phase.is_terminal() {
-            self.shared.dispatcher.observed(response);
-        }
+        let event = AuditEvent {
+            at: Timestamp::now(),
+            actor: "hub".to_owned(),
+            action: "ClusterHeld".to_owned(),
+            detail: format!("{limit} responses are unfinished"),
+        };
+        Ok(self.shared.store.audit(Some(&self.cluster), event).await?)
     }
 
     async fn refuse(&mut self, refusal: Refusal) -> Result<(), Stopped> {

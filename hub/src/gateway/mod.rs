@@ -32,6 +32,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::execute::{Dispatcher, StatusSink};
 use crate::store::{ResponseSummary, SharedStore};
+use bounds::RefusedLately;
 pub use identity::Identities;
 use metrics::GatewayMetrics;
 use outbox::Outbox;
@@ -67,6 +68,7 @@ struct Shared {
     sessions: Mutex<HashMap<ClusterId, Live>>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
+    refusals: RefusedLately,
 }
 
 /// The live session of a cluster.
@@ -98,6 +100,7 @@ impl Gateway {
             sessions: Mutex::default(),
             shutdown,
             tasks: TaskTracker::new(),
+            refusals: RefusedLately::default(),
         };
         Self {
             shared: Arc::new(shared),

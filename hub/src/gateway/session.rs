@@ -1,7 +1,7 @@
 //! One session from Hello to Goodbye: reads frames and keeps the tasks that answer them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use nabu_common::ids::{ClusterId, ResponseUid};
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use tracing::{Instrument as _, debug, error, info, info_span, warn};
 
-use super::bounds::{FrameBounds, RefusalBounds};
+use super::bounds::{CreditLine, FrameBounds, RefusalBounds};
 use super::identity::{self, Dismissal, RENEWAL};
 use super::ingest::{Ingest, Item, Stopped};
 use super::outbox::{Next, Outbox};
@@ -121,11 +121,16 @@ impl Session {
             return Err(broken("the first frame must be Hello"));
         };
         let version = self.check(&hello).await?;
+        // A connection may outlive the certificate that it was opened with.
+        if self.peer.not_after <= SystemTime::now() {
+            return Err(identity::ran_out());
+        }
         let window = match hello.status_window {
             0 => DEFAULT_WINDOW,
             window => window.min(LARGEST_WINDOW),
         };
-        let admitted = self.shared.admit(&self.cluster, &self.peer).await;
+        let said = &hello.kube_system_uid;
+        let admitted = self.shared.admit(&self.cluster, &self.peer, said).await;
         admitted.map_err(|error| store_failed(&error))??;
         let renews = hello.capabilities.iter().any(|one| one == RENEWAL);
         let skew = identity::clock_skew(&hello, Timestamp::now());
@@ -144,27 +149,11 @@ impl Session {
         let epoch = match registration.map_err(|error| store_failed(&error))? {
             Registration::Opened { epoch } => epoch,
             Registration::BoundElsewhere { kube_system_uid } => {
-                let message = if uid.is_empty() {
-                    format!(
-                        "the cluster id {} is bound to the kube-system UID {kube_system_uid}, and the agent does not \
-                        say its own; give its role get on the namespace kube-system",
-                        self.cluster
-                    )
-                } else {
-                    format!(
-                        "the cluster id {} is bound to another cluster (kube-system UID {kube_system_uid}), this one is \
-                        {uid}; give it a cluster id of its own, or, if it takes the other's place: \
-                        `nabuctl cluster rebind {}`",
-                        self.cluster, self.cluster
-                    )
-                };
-                let noted = self.shared.identities.store.note_refused(
-                    &self.cluster,
-                    &uid,
-                    Timestamp::now(),
+                info!(
+                    bound_to = kube_system_uid,
+                    "the cluster id is bound elsewhere"
                 );
-                noted.await.map_err(|error| store_failed(&error))?;
-                return Err(self.mismatch(message).await);
+                return Err(self.bound_elsewhere(&uid).await?);
             }
         };
         let live = OpenSession {
@@ -206,6 +195,26 @@ impl Session {
         Ok((epoch, live))
     }
 
+    /// Which UID would be right is not for whoever comes with a wrong one.
+    async fn bound_elsewhere(&self, uid: &str) -> Result<Farewell, Farewell> {
+        let cluster = &self.cluster;
+        let message = if uid.is_empty() {
+            format!(
+                "the cluster id {cluster} is bound to a kube-system UID, and the agent does not say its own; give its role \
+                get on the namespace kube-system"
+            )
+        } else {
+            format!(
+                "the cluster id {cluster} is bound to another cluster, this one has the kube-system UID {uid}; give it a \
+                cluster id of its own, or, if it takes the other's place: `nabuctl cluster rebind {cluster}`"
+            )
+        };
+        let identities = &self.shared.identities.store;
+        let noted = identities.note_refused(cluster, uid, Timestamp::now());
+        noted.await.map_err(|error| store_failed(&error))?;
+        Ok(self.mismatch(message).await)
+    }
+
     async fn check(&self, hello: &Hello) -> Result<u32, Farewell> {
         let version = hello.protocol_version;
         if version > PROTOCOL_VERSION || version + 1 < PROTOCOL_VERSION || version == 0 {
@@ -230,16 +239,21 @@ impl Session {
     async fn mismatch(&self, message: String) -> Farewell {
         warn!(remote = %self.peer.remote_addr, message, "refused a session");
         self.shared.metrics.refused("IdentityMismatch");
+        let farewell = Farewell::new(GoodbyeReason::IdentityMismatch, message.clone());
+        let farewell = farewell.after(KEEP_AWAY);
+        if !(self.shared.refusals).is_news(&self.cluster, std::time::Instant::now()) {
+            return farewell;
+        }
         let event = AuditEvent {
             at: Timestamp::now(),
             actor: format!("agent/{}", self.cluster),
             action: "SessionRefused".to_owned(),
-            detail: message.clone(),
+            detail: message,
         };
         if let Err(error) = self.shared.store.audit(Some(&self.cluster), event).await {
             error!(%error, "cannot write the audit log");
         }
-        Farewell::new(GoodbyeReason::IdentityMismatch, message).after(KEEP_AWAY)
+        farewell
     }
 
     /// `None` if the agent ended it.
@@ -258,7 +272,7 @@ impl Session {
             outbox: Arc::clone(&live.outbox),
             outgoing: self.outgoing.clone(),
             refusals: RefusalBounds::default(),
-            since_counted: 0,
+            credit: CreditLine::new(self.shared.settings.credit),
             watches_finished: live.watches_finished,
         };
         let reader = self.read(&mut frames, items, acks, live);
@@ -317,6 +331,7 @@ impl Session {
             let touch = match &frame {
                 Incoming::Heartbeat(_) => bounds.heartbeat(Instant::now()),
                 Incoming::SnapshotBegin(_) => bounds.inventory(Instant::now()).map(|()| false),
+                Incoming::RenewCertificate(_) => bounds.renewal(Instant::now()).map(|()| false),
                 _ => Ok(false),
             };
             let touch = match touch {
@@ -351,7 +366,7 @@ impl Session {
                 return Ok(());
             }
             Incoming::RenewCertificate(request) => {
-                let answer = self.shared.renew(&self.cluster, &request).await;
+                let answer = self.shared.renew(&self.cluster, &self.peer, &request).await;
                 let answer = answer.map_err(|error| store_failed(&error))?;
                 let _ = self.outgoing.send(Ok(convert::frame(answer))).await;
                 return Ok(());

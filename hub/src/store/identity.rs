@@ -169,11 +169,13 @@ pub trait IdentityStore: Send + Sync {
     ) -> Result<bool, StoreError>;
 
     /// Whether a certificate of a cluster may open a session. The first use of a certificate supersedes all that were made
-    /// before it. Certificates of other authorities are unknown here, and admitted unless the cluster is revoked.
+    /// before it, unless it is by another Kubernetes cluster than the one that the id is bound to: that gets no session, and
+    /// must not cost the true one its own. Certificates of other authorities are unknown here, and admitted unless the cluster is revoked.
     async fn admit(
         &self,
         cluster: &ClusterId,
         fingerprint: &str,
+        kube_system_uid: &str,
         now: Timestamp,
     ) -> Result<Admission, StoreError>;
 

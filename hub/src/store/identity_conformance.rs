@@ -82,7 +82,10 @@ async fn a_token_is_used_for_one_key_only(identities: &dyn IdentityStore) {
     assert_eq!(listed[0].used, Some((at(1), [1; 32])));
     let now = at(2);
     for good in ["one-1", "one-2", "unknown"] {
-        let admitted = identities.admit(&cluster("one"), good, now).await.unwrap();
+        let admitted = identities
+            .admit(&cluster("one"), good, "", now)
+            .await
+            .unwrap();
         assert_eq!(admitted, Admission::Admitted, "{good}");
     }
 }
@@ -134,7 +137,7 @@ async fn the_first_use_of_a_certificate_supersedes_those_before(identities: &dyn
     }
     let admit = async |fingerprint: &str| {
         let id = cluster("super");
-        let admitted = identities.admit(&id, fingerprint, at(5)).await;
+        let admitted = identities.admit(&id, fingerprint, "", at(5)).await;
         admitted.unwrap()
     };
     assert_eq!(admit("s1").await, Admission::Admitted);
@@ -167,7 +170,7 @@ async fn a_revoked_cluster_gets_nothing_until_it_is_restored(identities: &dyn Id
     assert!(set(true).await);
     assert!(identities.blocked().await.unwrap().contains(&id));
     for fingerprint in ["b1", "unknown"] {
-        let admitted = identities.admit(&id, fingerprint, at(4)).await.unwrap();
+        let admitted = identities.admit(&id, fingerprint, "", at(4)).await.unwrap();
         assert_eq!(admitted, Admission::Revoked);
     }
     let made = certificate("b2", "bad", "a");
@@ -182,7 +185,7 @@ async fn a_revoked_cluster_gets_nothing_until_it_is_restored(identities: &dyn Id
     assert_eq!(add(identities, "t7", "bad").await, Added::Revoked);
     assert!(set(false).await);
     assert!(!identities.blocked().await.unwrap().contains(&id));
-    let admitted = identities.admit(&id, "b1", at(5)).await.unwrap();
+    let admitted = identities.admit(&id, "b1", "", at(5)).await.unwrap();
     assert_eq!(admitted, Admission::Admitted);
     // The refused attempt has not used the token up.
     let redeemed = identities.redeem("t6", [2; 32], made, audit(5));
@@ -213,7 +216,7 @@ async fn a_removed_cluster_comes_back_only_with_a_new_token(
     let redeemed = identities.redeem("t8", [1; 32], made, audit(7));
     assert!(!redeemed.await.unwrap());
     assert_eq!(add(identities, "t10", "gone").await, Added::Stored);
-    let admitted = identities.admit(&id, "g1", at(8)).await.unwrap();
+    let admitted = identities.admit(&id, "g1", "", at(8)).await.unwrap();
     assert_eq!(
         admitted,
         Admission::Revoked,
@@ -221,7 +224,7 @@ async fn a_removed_cluster_comes_back_only_with_a_new_token(
     );
     let redeemed = identities.redeem("t10", [1; 32], certificate("g3", "gone", "a"), audit(8));
     assert!(redeemed.await.unwrap());
-    let admitted = identities.admit(&id, "g3", at(9)).await.unwrap();
+    let admitted = identities.admit(&id, "g3", "", at(9)).await.unwrap();
     assert_eq!(admitted, Admission::Admitted);
 }
 

@@ -265,8 +265,8 @@ async fn inventories_without_end_and_without_begin_are_not_believed() -> Result<
     serves_others(&hub).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_asks_for_too_much_is_held_back_and_others_are_served() -> Result<()> {
+/// A hub for which nothing of prod-eu ever ends, and so many unfinished responses are enough.
+fn stuck(limit: u32) -> Result<([(&'static str, String); 2], HubOptions)> {
     // Its forge is down for the time being: nothing ends, and nothing is given up.
     let nobody = format!("http://127.0.0.1:{}", free_port()?);
     let routes = format!(
@@ -287,19 +287,30 @@ async fn a_cluster_that_asks_for_too_much_is_held_back_and_others_are_served() -
         ("secret.yaml", secret.to_owned()),
     ];
     let options = HubOptions {
-        arguments: ["--max-unfinished", "100"].map(str::to_owned).to_vec(),
+        arguments: vec!["--max-unfinished".to_owned(), limit.to_string()],
         ..HubOptions::default()
     };
+    Ok((documents, options))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_asks_for_too_much_is_held_back_and_others_are_served() -> Result<()> {
+    let (documents, options) = stuck(100)?;
     let hub = TestHub::start(&documents, options).await?;
-    let liar = welcomed(&hub, "prod-eu").await?;
+    let mut liar = welcomed(&hub, "prod-eu").await?;
     let flood = tokio::spawn(async move {
-        for number in 0..5000 {
-            let frame = observation(number, &format!("er-{number}"));
-            if liar.say(Frame::Observed(frame)).await.is_err() {
-                break;
+        let (mut number, mut credit) = (0, 64);
+        while number < 5000 {
+            for _ in 0..std::mem::take(&mut credit) {
+                let frame = observation(number, &format!("er-{number}"));
+                liar.say(Frame::Observed(frame)).await?;
+                number += 1;
+            }
+            if let Answer::Credit(more) = liar.hear().await? {
+                credit += more.observed;
             }
         }
-        liar
+        anyhow::Ok(())
     });
     eventually("the cluster is held", LIMIT, || async {
         let held = "SELECT count(*) FROM audit WHERE action = 'ClusterHeld'";
@@ -311,5 +322,31 @@ async fn a_cluster_that_asks_for_too_much_is_held_back_and_others_are_served() -
     let stored: u32 = sqlite(&hub, of_it)?.trim().parse()?;
     assert!((100..2000).contains(&stored), "{stored}");
     flood.abort();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_frames_than_there_is_credit_for_end_the_session() -> Result<()> {
+    // Nothing is given back: the first response is unfinished for ever.
+    let (documents, options) = stuck(1)?;
+    let hub = TestHub::start(&documents, options).await?;
+    let mut liar = welcomed(&hub, "prod-eu").await?;
+    liar.say(Frame::Observed(observation(0, "er-0"))).await?;
+    until(&mut liar, |answer| {
+        matches!(answer, Answer::Accepted(_)).then_some(())
+    })
+    .await?;
+    for number in 1..200 {
+        // The hub is through with us before we are with it.
+        let frame = observation(number, &format!("er-{number}"));
+        if liar.say(Frame::Observed(frame)).await.is_err() {
+            break;
+        }
+    }
+    let goodbye = until(&mut liar, |answer| match answer {
+        Answer::Goodbye(goodbye) => Some(goodbye),
+        _ => None,
+    });
+    assert!(goodbye.await?.message.contains("credit"));
     Ok(())
 }

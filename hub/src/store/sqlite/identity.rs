@@ -85,11 +85,13 @@ impl IdentityStore for SqliteStore {
         &self,
         cluster: &ClusterId,
         fingerprint: &str,
+        kube_system_uid: &str,
         now: Timestamp,
     ) -> Result<Admission, StoreError> {
         let (cluster, fingerprint) = (cluster.clone(), fingerprint.to_owned());
+        let said = kube_system_uid.to_owned();
         self.writer
-            .submit(move |c| Box::pin(admit(c, cluster, fingerprint, now)))
+            .submit(move |c| Box::pin(admit(c, cluster, fingerprint, said, now)))
             .await
     }
 
@@ -388,6 +390,7 @@ async fn admit(
     connection: &mut SqliteConnection,
     cluster: ClusterId,
     fingerprint: String,
+    kube_system_uid: String,
     now: Timestamp,
 ) -> Result<Admission, StoreError> {
     if is_blocked(connection, &cluster).await? {
@@ -409,7 +412,15 @@ async fn admit(
     if optional_time(&row, "superseded_at")?.is_some() {
         return Ok(Admission::Superseded);
     }
-    if optional_time(&row, "first_used_at")?.is_none() {
+    let bound_elsewhere = sqlx::query(
+        "SELECT 1 FROM clusters WHERE cluster = ?1 AND kube_system_uid NOT IN ('', ?2)",
+    )
+    .bind(cluster.as_str())
+    .bind(kube_system_uid)
+    .fetch_optional(&mut *connection)
+    .await
+    .or_failed("read a cluster")?;
+    if optional_time(&row, "first_used_at")?.is_none() && bound_elsewhere.is_none() {
         let id: i64 = column(&row, "id")?;
         sqlx::query("UPDATE certificates SET first_used_at = ?2 WHERE id = ?1")
             .bind(id)
