@@ -15,11 +15,9 @@ use nabu_proto::admin_v1::{
 use tonic::{Request, Response, Status};
 use tracing::error;
 
-use super::caller::Caller;
 use super::clusters::{actor, audit_line, own_name};
 use super::errors::failed;
 use super::guard::Target;
-use super::roles::Role;
 use crate::authority::first_admin::{ADMIN_LIFETIME, pem};
 use crate::authority::signer::RequestedKey;
 use crate::authority::{AuthorityError, HubAuthority, rotation};
@@ -90,18 +88,7 @@ impl AuthorityService for AuthorityAdmin {
     ) -> Result<Response<IssueAdminCertificateResponse>, Status> {
         Target::note(&request, || format!("admin/{}", request.get_ref().name));
         let (actor, own) = (actor(&request), own_name(&request));
-        let role = request
-            .extensions()
-            .get::<Caller>()
-            .and_then(|one| one.role);
         let request = request.into_inner();
-        // Renewing one's own is for everybody; a certificate in another name is that name's role.
-        let for_others = !request.name.is_empty() && own.as_ref() != Some(&request.name);
-        if for_others && role != Some(Role::Admin) {
-            return Err(Status::permission_denied(format!(
-                "a certificate for somebody else needs the role admin; {actor} may renew their own"
-            )));
-        }
         let name = match request.name {
             name if name.is_empty() => own.unwrap_or_default(),
             name => name,

@@ -1,5 +1,7 @@
 //! Who calls the admin API: an administrator by certificate, or the machine's own operator by the Unix socket.
 
+use std::time::SystemTime;
+
 use nabu_common::identity::Identity;
 use nabu_common::tls::PeerIdentity;
 use tonic::transport::server::UdsConnectInfo;
@@ -19,7 +21,12 @@ impl Caller {
     /// Whoever is at the other end of a connection.
     pub(super) fn of(extensions: &http::Extensions, roles: &Roles, own_uid: u32) -> Self {
         if let Some(peer) = extensions.get::<PeerIdentity>() {
-            return Self::certified(&peer.identity, roles);
+            let mut caller = Self::certified(&peer.identity, roles);
+            // A connection may outlive the certificate that it was opened with.
+            if peer.not_after <= SystemTime::now() {
+                caller.role = None;
+            }
+            return caller;
         }
         let credentials = extensions
             .get::<UdsConnectInfo>()
