@@ -9,7 +9,7 @@ use super::advance::{by_hub, moment, tell};
 use super::metrics::ClosingLabels;
 use crate::forge::{ClosedPull, Closing, ForgeError, Job, PullRequestState};
 use crate::plan::{Close, follow_up, progress};
-use crate::response::{Progress, Response};
+use crate::response::{ErrorType, Progress, Response, ResponseError};
 use crate::store::{AuditEvent, SideRecords, StoreError};
 
 type Outcome = Result<Option<ClosedPull>, ForgeError>;
@@ -46,6 +46,18 @@ pub(super) async fn close(
     let outcome = match context.forges.get(&close.intent.target) {
         Ok(forge) => forge.close(&job, &closing).await,
         Err(error) => Err(error),
+    };
+    // One that was opened does not go away: the forge does not show it.
+    let outcome = match (outcome, close.number) {
+        (Ok(None), Some(number)) => Err(ForgeError::Failed(ResponseError::new(
+            ErrorType::Transient,
+            "ForgeError",
+            format!(
+                "pull request {number} of {} is not shown; see that the credential may still read the repository",
+                close.intent.target.repository
+            ),
+        ))),
+        (outcome, _) => outcome,
     };
     if let Err(ForgeError::RateLimited {
         retry_after,

@@ -64,16 +64,24 @@ impl Operator {
         order: Order,
         actor: &str,
     ) -> Result<Option<Carried>, StoreError> {
+        // Whoever asks may go away meanwhile: what is stored has to be told all the same.
+        let (operator, key, actor) = (self.clone(), key.clone(), actor.to_owned());
+        let carried = tokio::spawn(async move { operator.carry(&key, order, actor).await });
+        carried.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    async fn carry(
+        &self,
+        key: &ResponseKey,
+        order: Order,
+        actor: String,
+    ) -> Result<Option<Carried>, StoreError> {
         let Some(response) = self.context.store.response(key).await? else {
             return Ok(None);
         };
         let response = Arc::new(response);
         let outcome = Arc::new(Mutex::new(None));
-        let (note, about, actor) = (
-            Arc::clone(&outcome),
-            Arc::clone(&response),
-            actor.to_owned(),
-        );
+        let (note, about) = (Arc::clone(&outcome), Arc::clone(&response));
         let cancels = matches!(order, Order::Cancel { .. });
         let transition = Box::new(move |progress: &mut Progress| {
             let before = progress.clone();

@@ -132,8 +132,10 @@ pub fn closed(progress: &mut Progress, closed: Option<&ClosedPull>, moment: Mome
     };
     let FollowUpKind::Close { reason } = &follow_up.kind;
     let Some(closed) = closed else {
+        // The last write of an attempt may come long after its begin, and not after its end.
         let settled = progress
             .last_attempt_at
+            .max(progress.completed_at)
             .and_then(|at| at.checked_add(UNSEEN_FOR).ok());
         if let Some(at) = settled.filter(|at| *at > moment.now) {
             follow_up.next_at = Some(at);
