@@ -406,6 +406,32 @@ fn every_metric_is_listed_and_every_listed_metric_exists() {
 }
 
 #[test]
+fn every_line_of_the_threat_model_is_shown_by_tests_that_exist() {
+    let text = ["hub", "agent", "common", "tests"]
+        .iter()
+        .flat_map(|folder| files(folder, ".rs"))
+        .map(|path| read(&path))
+        .collect::<String>();
+    let chapter = read("docs/src/threat-model.md");
+    let mut threats = 0;
+    for line in chapter.lines().filter(|line| line.starts_with("| ")) {
+        let Some(shown_by) = line.trim_end_matches(" |").rsplit(" | ").next() else {
+            continue;
+        };
+        if shown_by == "shown by" || shown_by.starts_with("---") {
+            continue;
+        }
+        threats += 1;
+        let tests: Vec<&str> = shown_by.split('`').skip(1).step_by(2).collect();
+        assert!(!tests.is_empty(), "nothing shows: {line}");
+        for test in tests {
+            assert!(text.contains(&format!("fn {test}(")), "no test {test}");
+        }
+    }
+    assert!(threats > 25, "{threats}");
+}
+
+#[test]
 fn every_relative_link_leads_somewhere() {
     let generated = files(CHAPTERS, ".md").into_iter();
     let generated = generated.filter(|path| path.contains("/reference/"));

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, Output, Stdio};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use nabu_tests::cluster::{Crds, TestCluster};
 use nabu_tests::hub::TestHub;
 use nabu_tests::objects::{event_response, forge_config, noop_config, write_file};
@@ -342,13 +342,18 @@ async fn top_shows_the_fleet_on_a_real_terminal_and_ends_with_q() -> Result<()> 
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    let mut keyboard = terminal.stdin.take().context("no input")?;
+    let mut keyboard = terminal.stdin.take();
+    ensure!(keyboard.is_some(), "no input");
     let mut screen = terminal.stdout.take().context("no output")?;
     let seen = tokio::task::spawn_blocking(move || {
         let (mut seen, mut part) = (String::new(), [0; 4096]);
         while let Ok(count @ 1..) = screen.read(&mut part) {
             seen.push_str(&String::from_utf8_lossy(&part[..count]));
-            if seen.contains("prod-eu") && seen.contains("Succeeded") {
+            // Once: script waits for ever for somebody to read what is typed after the end.
+            if seen.contains("prod-eu")
+                && seen.contains("Succeeded")
+                && let Some(mut keyboard) = keyboard.take()
+            {
                 let _ = keyboard.write_all(b"q");
             }
         }

@@ -19,9 +19,9 @@ fn setting(name: &str, default: u64) -> u64 {
 async fn survives(kind: ProviderKind, rounds: u64) {
     let bed = Bed::of(kind).await;
     let tips = bed.foreign_tips().await;
-    let first = setting("NABU_FUZZ_SEED", 0);
+    let first = setting("FUZZ_SEED", 0);
     let mut spoiled = 0;
-    for seed in first..first + setting("NABU_FUZZ_ROUNDS", rounds) {
+    for seed in first..first + setting("FUZZ_ROUNDS", rounds) {
         let uid = format!("u-{seed}");
         let intent = bed.intent(&uid);
         let number = bed.proxy.requests() + 1 + u32::try_from(seed % REQUESTS).unwrap();
