@@ -13,6 +13,10 @@ CARGO_TARGET_DIR=$(scripts/target-dir.sh)
 export CARGO_TARGET_DIR
 scripts/prerequisites.sh
 echo "demo: building what is missing; the first time this takes about ten minutes on two cores" >&2
-scripts/testbed.sh build
+servers=(apiserver gitea)
+if [[ -n "${CHARTS:-}" && "${CHARTS:-}" != 0 ]]; then
+  servers+=(helm kubectl)
+fi
+scripts/testbed.sh build "${servers[@]}"
 cargo build --locked --bins -p nabu-hub -p nabu-agent -p nabu-tests
 exec "$CARGO_TARGET_DIR/debug/demo"

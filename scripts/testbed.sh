@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the servers and tools that the tests start (tests/servers) and says where they are.
 #
-#   scripts/testbed.sh build             build what is missing
+#   scripts/testbed.sh build [NAME…]     build what is missing; all of it without a name
 #   scripts/testbed.sh path apiserver    the Kubernetes API server (with its etcd)
 #   scripts/testbed.sh path gitea        the Gitea server
 #   scripts/testbed.sh path gitea-static the folder for Gitea's STATIC_ROOT_PATH
@@ -97,9 +97,9 @@ build() ( # server
   echo "testbed: built $(basename "$target") in $((SECONDS - started)) s" >&2
 )
 
-build_all() {
+build_missing() { # programs
   local program missing=false
-  for program in "${programs[@]}"; do
+  for program in "$@"; do
     [[ -x "$(binary_path "$program")" ]] || missing=true
   done
   if ! $missing; then
@@ -113,7 +113,7 @@ build_all() {
   # Whoever comes second waits, and then finds the work done.
   exec 9>"$bin/.lock"
   flock 9
-  for program in "${programs[@]}"; do
+  for program in "$@"; do
     build "$program"
   done
 }
@@ -123,8 +123,19 @@ usage() {
   exit 2
 }
 
+if [[ "${1:-}" == build ]]; then
+  wanted=("${@:2}")
+  for program in "${wanted[@]}"; do
+    [[ " ${programs[*]} " == *" $program "* ]] || usage
+  done
+  if [[ ${#wanted[@]} -eq 0 ]]; then
+    wanted=("${programs[@]}")
+  fi
+  build_missing "${wanted[@]}"
+  exit
+fi
+
 case "${1:-} ${2:-}" in
-  "build ") build_all ;;
   "path apiserver" | "path gitea" | "path helm" | "path kubectl") binary_path "$2" ;;
   "path gitea-static") echo "$(binary_path gitea).static" ;;
   *) usage ;;
