@@ -62,6 +62,8 @@ impl Caller {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -71,6 +73,23 @@ mod tests {
         assert_eq!(role(Identity::Admin("ada".into())), Some(Role::Admin));
         assert_eq!(role(Identity::Cluster("prod-eu".parse().unwrap())), None);
         assert_eq!(role(Identity::Hub("ada".into())), None);
+    }
+
+    #[test]
+    fn a_certificate_that_ran_out_has_no_role_on_a_connection_that_is_still_open() {
+        let role = |not_after| {
+            let mut extensions = http::Extensions::new();
+            extensions.insert(PeerIdentity {
+                identity: Identity::Admin("ada".to_owned()),
+                fingerprint: "f".to_owned(),
+                not_after,
+                remote_addr: ([127, 0, 0, 1], 1).into(),
+            });
+            Caller::of(&extensions, &Roles::new(Vec::new()), 0).role
+        };
+        let (minute, now) = (Duration::from_mins(1), SystemTime::now());
+        assert_eq!(role(now + minute), Some(Role::Admin));
+        assert_eq!(role(now - minute), None);
     }
 
     #[test]

@@ -57,6 +57,7 @@ pub(crate) async fn run(store: &dyn Store, identities: &dyn IdentityStore) {
     tokens_of_a_cluster_are_bounded(identities).await;
     an_added_cluster_is_known_before_its_first_session(store, identities).await;
     the_first_use_of_a_certificate_supersedes_those_before(identities).await;
+    a_certificate_in_the_wrong_cluster_costs_the_right_one_nothing(identities).await;
     a_revoked_cluster_gets_nothing_until_it_is_restored(identities).await;
     a_removed_cluster_comes_back_only_with_a_new_token(store, identities).await;
     a_cluster_id_is_bound_anew(identities).await;
@@ -153,6 +154,29 @@ async fn the_first_use_of_a_certificate_supersedes_those_before(identities: &dyn
     assert_eq!(admit("s4").await, Admission::Admitted);
     let waiting = identities.certified_by("old", at(5)).await.unwrap();
     assert!(waiting.is_empty(), "{waiting:?}");
+}
+
+async fn a_certificate_in_the_wrong_cluster_costs_the_right_one_nothing(
+    identities: &dyn IdentityStore,
+) {
+    let id = cluster("right");
+    add(identities, "t12", "right").await;
+    let bound = identities.rebind_cluster(&id, "uid-right", audit(1)).await;
+    bound.unwrap();
+    for fingerprint in ["r1", "r2"] {
+        let made = certificate(fingerprint, "right", "a");
+        assert!(identities.record_certificate(made, None).await.unwrap());
+    }
+    let admit = async |fingerprint: &str, uid: &str| {
+        let admitted = identities.admit(&id, fingerprint, uid, at(5)).await;
+        admitted.unwrap()
+    };
+    assert_eq!(admit("r1", "uid-right").await, Admission::Admitted);
+    // The binding refuses it later; here it only must not count as used.
+    assert_eq!(admit("r2", "uid-wrong").await, Admission::Admitted);
+    assert_eq!(admit("r1", "uid-right").await, Admission::Admitted);
+    assert_eq!(admit("r2", "uid-right").await, Admission::Admitted);
+    assert_eq!(admit("r1", "uid-right").await, Admission::Superseded);
 }
 
 async fn a_revoked_cluster_gets_nothing_until_it_is_restored(identities: &dyn IdentityStore) {
