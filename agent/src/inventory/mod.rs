@@ -36,8 +36,8 @@ pub struct Inventory {
     entries: HashMap<ResponseUid, Entry>,
     /// Entries in [`State::Waiting`], oldest first; may name entries that moved on.
     queue: VecDeque<ResponseUid>,
-    /// What the hub must learn to be gone.
-    gone: VecDeque<(ResponseUid, String)>,
+    /// What the hub must learn to be gone, or out of our hands.
+    gone: VecDeque<Gone>,
     /// When entries in [`State::Delayed`] are due, made unique by a count; may name entries that moved on.
     timers: BTreeMap<(Instant, u64), ResponseUid>,
     timer_count: u64,
@@ -52,6 +52,15 @@ pub struct Inventory {
     /// Final statuses that the hub ordered before the first list named their objects.
     early_ends: HashSet<ResponseUid>,
     finished: Finished,
+}
+
+/// An EventResponse that the hub must not wait for any more.
+#[derive(Debug)]
+struct Gone {
+    uid: ResponseUid,
+    name: String,
+    /// It is there, but finished or not ours any more.
+    still_there: bool,
 }
 
 impl Inventory {
@@ -94,9 +103,9 @@ impl Inventory {
             Event::Deleted(uid) => {
                 let watched = self.finished.deleted(&uid);
                 if self.entries.contains_key(&uid) {
-                    self.delete(&uid, &mut effects);
+                    self.delete(&uid, false, &mut effects);
                 } else if watched {
-                    self.tell_gone(uid, String::new());
+                    self.tell_gone(uid, String::new(), false);
                 }
             }
             Event::Watched { uid, watched } => {
@@ -143,7 +152,7 @@ impl Inventory {
                 if finished {
                     self.settle(&uid, &mut effects);
                 } else {
-                    self.delete(&uid, &mut effects);
+                    self.delete(&uid, false, &mut effects);
                 }
             }
             Event::FrameSent { session } => {
@@ -243,7 +252,7 @@ impl Inventory {
             .cloned()
             .collect();
         for uid in missing {
-            self.delete(&uid, effects);
+            self.delete(&uid, false, effects);
         }
         if !self.synced {
             self.synced = true;
@@ -265,18 +274,22 @@ impl Inventory {
         let entries = &self.entries;
         let missing = self.finished.take_missing(|uid| entries.contains_key(uid));
         for uid in missing {
-            self.tell_gone(uid, String::new());
+            self.tell_gone(uid, String::new(), false);
         }
     }
 
-    fn tell_gone(&mut self, uid: ResponseUid, name: String) {
+    fn tell_gone(&mut self, uid: ResponseUid, name: String, still_there: bool) {
         if self.live.is_some() {
-            self.gone.push_back((uid, name));
+            self.gone.push_back(Gone {
+                uid,
+                name,
+                still_there,
+            });
         }
     }
 
-    /// Finished is usually our own status coming back. If somebody else ended it, the hub is told that the object is
-    /// out of its hands, in the one way that the protocol has: it is not there any more.
+    /// Finished is usually our own status coming back, and the hub has no need to hear of it. Else somebody else ended it,
+    /// or an agent before us wrote a status that is still on its way to us: the hub can tell these apart.
     fn settle(&mut self, uid: &ResponseUid, effects: &mut Vec<Effect>) {
         self.finished.seen(uid);
         if self
@@ -286,13 +299,13 @@ impl Inventory {
         {
             self.forget(uid, effects);
         } else {
-            self.delete(uid, effects);
+            self.delete(uid, true, effects);
         }
     }
 
-    fn delete(&mut self, uid: &ResponseUid, effects: &mut Vec<Effect>) {
+    fn delete(&mut self, uid: &ResponseUid, still_there: bool, effects: &mut Vec<Effect>) {
         if let Some(entry) = self.forget(uid, effects) {
-            self.tell_gone(uid.clone(), entry.name);
+            self.tell_gone(uid.clone(), entry.name, still_there);
         }
     }
 

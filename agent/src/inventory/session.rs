@@ -108,9 +108,13 @@ impl Inventory {
     pub(super) fn pump(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         let Some(live) = &mut self.live else { return };
         while self.preparing + live.queued < self.settings.slots {
-            if let Some((uid, name)) = self.gone.pop_front() {
+            if let Some(gone) = self.gone.pop_front() {
                 live.queued += 1;
-                effects.push(Effect::Send(ToHub::Deleted { uid, name }));
+                effects.push(Effect::Send(ToHub::Deleted {
+                    uid: gone.uid,
+                    name: gone.name,
+                    still_there: gone.still_there,
+                }));
                 continue;
             }
             if live.credit == 0 {

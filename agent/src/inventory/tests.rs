@@ -180,7 +180,10 @@ fn words(effect: &Effect) -> String {
         Effect::Send(ToHub::Observed(observation)) => {
             format!("observed {} {}", observation.name, observation.generation)
         }
-        Effect::Send(ToHub::Deleted { name, uid }) if name.is_empty() => format!("gone {uid}"),
+        Effect::Send(ToHub::Deleted {
+            name, still_there, ..
+        }) if *still_there => format!("out of hands {name}"),
+        Effect::Send(ToHub::Deleted { name, uid, .. }) if name.is_empty() => format!("gone {uid}"),
         Effect::Send(ToHub::Deleted { name, .. }) => format!("deleted {name}"),
         Effect::Send(other) => format!("{other:?}"),
         Effect::WriteRefusal { refusal, name } => format!("refused {name} {}", refusal.reason),

@@ -37,11 +37,16 @@ pub(super) fn to_wire(value: ToHub) -> SessionRequest {
             count,
         })),
         ToHub::Observed(observation) => observed_frame(*observation),
-        ToHub::Deleted { uid, name } => frame(Frame::Deleted(wire::Deleted {
+        ToHub::Deleted {
+            uid,
+            name,
+            still_there,
+        } => frame(Frame::Deleted(wire::Deleted {
             r#ref: Some(wire::ObjectRef {
                 uid: uid.to_string(),
                 name,
             }),
+            still_there,
         })),
         ToHub::Applied { uid, revision } => frame(Frame::Applied(wire::Applied {
             uid: uid.to_string(),

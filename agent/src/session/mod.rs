@@ -72,6 +72,8 @@ pub enum ToHub {
         uid: ResponseUid,
         /// `metadata.name`.
         name: String,
+        /// It is there, but finished or not ours any more.
+        still_there: bool,
     },
     /// A status is stored by the API server.
     Applied {

@@ -12,7 +12,7 @@ use tracing::{Instrument as _, error, info, info_span, warn};
 
 use super::lanes::Ticket;
 use super::metrics::{AttemptLabels, DispatchLabels};
-use super::{Context, close, clusters::ClusterFacts};
+use super::{Context, Farewell, close, clusters::ClusterFacts};
 use crate::change::ForgeTarget;
 use crate::forge::{Forge, ForgeError, Job, Made};
 use crate::plan::progress::{self, Moment};
@@ -423,23 +423,35 @@ async fn conclude(
     apply(context, response, transition).await
 }
 
-/// Marks a response whose EventResponse is gone; gives back whether there is work to do on it.
-pub(super) async fn mark_deleted(context: &Context, key: &ResponseKey) -> Result<bool, StoreError> {
+/// Marks a response whose EventResponse is gone or out of its agent's hands; gives back whether there is work to do on it.
+pub(super) async fn mark_deleted(
+    context: &Context,
+    key: &ResponseKey,
+    farewell: Farewell,
+) -> Result<bool, StoreError> {
     let now = Timestamp::now();
     let actor = format!("agent/{}", key.cluster);
     let transition = Box::new(move |progress: &mut Progress| {
         if progress.deleted {
             return SideRecords::default();
         }
-        progress::mark_deleted(progress);
-        let detail = "the EventResponse is gone from its cluster".to_owned();
+        let (action, detail) = match farewell {
+            Farewell::Gone => {
+                progress::mark_deleted(progress);
+                ("Deleted", "the EventResponse is gone from its cluster")
+            }
+            Farewell::OutOfHands if !progress::mark_out_of_hands(progress) => {
+                return SideRecords::default();
+            }
+            Farewell::OutOfHands => ("OutOfHands", progress::EVENT_RESPONSE_OUT_OF_HANDS),
+        };
         SideRecords {
             attempts: Vec::new(),
             audit: vec![AuditEvent {
                 at: now,
                 actor,
-                action: "Deleted".into(),
-                detail,
+                action: action.into(),
+                detail: detail.to_owned(),
             }],
         }
     });

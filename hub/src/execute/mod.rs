@@ -124,8 +124,17 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[derive(Debug)]
 enum Event {
     Observed(Arc<Response>),
-    Deleted(ResponseKey),
+    Deleted(ResponseKey, Farewell),
     Changed(ResponseKey),
+}
+
+/// Why an agent shows an EventResponse no longer.
+#[derive(Clone, Copy, Debug)]
+enum Farewell {
+    /// It is gone.
+    Gone,
+    /// It is there, but finished or not for this responder any more.
+    OutOfHands,
 }
 
 /// Tells the executor that something was observed. Never blocks; what does not fit is found again by a scan.
@@ -183,7 +192,17 @@ impl Dispatcher {
 
     /// An EventResponse is gone from its cluster. Should the inbox be full, the next inventory says it again.
     pub fn deleted(&self, key: ResponseKey) {
-        if self.events.try_send(Event::Deleted(key)).is_err() {
+        self.end(Event::Deleted(key, Farewell::Gone));
+    }
+
+    /// An EventResponse is there, but finished or not for us any more. Should the inbox be full, the next inventory leaves
+    /// out what is not finished here.
+    pub fn out_of_hands(&self, key: ResponseKey) {
+        self.end(Event::Deleted(key, Farewell::OutOfHands));
+    }
+
+    fn end(&self, event: Event) {
+        if self.events.try_send(event).is_err() {
             warn!("the executor is behind; a deletion waits for the next inventory");
         }
     }
@@ -276,10 +295,10 @@ impl Executor {
                 let key = response.key().clone();
                 self.schedule.add(key, Some(response));
             }
-            Event::Deleted(key) => {
+            Event::Deleted(key, farewell) => {
                 let context = Arc::clone(&self.context);
                 self.steps.spawn(async move {
-                    let result = advance::mark_deleted(&context, &key).await;
+                    let result = advance::mark_deleted(&context, &key, farewell).await;
                     Finished::Deleted(key, result)
                 });
             }

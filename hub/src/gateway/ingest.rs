@@ -37,8 +37,13 @@ const WATCHING_PAGE: u32 = 4096;
 pub(super) enum Item {
     Observed(ObservedFrame),
     Deleted(ResponseKey),
+    /// The EventResponse is there, and finished or not for us any more.
+    OutOfHands(ResponseKey),
     SnapshotBegin(u64),
-    SnapshotEnd { id: u64, count: u64 },
+    SnapshotEnd {
+        id: u64,
+        count: u64,
+    },
 }
 
 /// An inventory that is under way.
@@ -289,6 +294,7 @@ impl Ingest {
         match item {
             Item::Observed(_) => {}
             Item::Deleted(key) => self.shared.dispatcher.deleted(key),
+            Item::OutOfHands(key) => self.shared.dispatcher.out_of_hands(key),
             Item::SnapshotBegin(id) => {
                 let begun_at = Timestamp::now();
                 *inventory = Some(Inventory {

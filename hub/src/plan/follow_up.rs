@@ -106,11 +106,11 @@ pub fn has_open_pull(progress: &Progress) -> bool {
             .any(|one| one.kind == PULL_REQUEST && one.reason == PULL_REQUEST_OPEN)
 }
 
-/// The EventResponse is there after all: what was wanted because it was gone, and has not begun, is not wanted any more.
+/// The EventResponse is there after all: what was wanted because it was gone or out of hands, and has not begun, is not wanted any more.
 pub(super) fn forget_deletion(progress: &mut Progress) {
     let deletion = |follow_up: &mut FollowUp| {
         let FollowUpKind::Close { reason } = &follow_up.kind;
-        !follow_up.begun && reason == progress::EVENT_RESPONSE_DELETED
+        !follow_up.begun && progress::is_farewell(reason)
     };
     progress.follow_up.take_if(deletion);
 }

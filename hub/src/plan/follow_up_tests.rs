@@ -92,6 +92,18 @@ fn pull_request(progress: &Progress) -> &Condition {
 }
 
 #[test]
+fn an_ended_response_whose_event_response_is_finished_keeps_its_pull_request() {
+    let mut response = succeeded(true);
+    let before = response.progress.clone();
+    assert!(!progress::mark_out_of_hands(&mut response.progress));
+    assert_eq!(
+        response.progress, before,
+        "it is its own status coming back"
+    );
+    assert_eq!(step(&response, 3), Step::Settled);
+}
+
+#[test]
 fn a_pull_request_is_closed_when_its_event_response_goes_and_the_route_says_so() {
     let mut response = succeeded(true);
     assert!(response.progress.watched);

@@ -36,6 +36,14 @@ pub const SECURITY_EVENT: &str = "SecurityEvent";
 
 /// Why a response is cancelled whose object is gone.
 pub(super) const EVENT_RESPONSE_DELETED: &str = "the EventResponse was deleted";
+/// Why a response is cancelled whose object somebody else has ended or taken over.
+pub const EVENT_RESPONSE_OUT_OF_HANDS: &str =
+    "the EventResponse was ended by somebody else, or is not for this responder any more";
+
+/// Whether something is wanted only because the EventResponse is not shown any more.
+pub(super) fn is_farewell(reason: &str) -> bool {
+    [EVENT_RESPONSE_DELETED, EVENT_RESPONSE_OUT_OF_HANDS].contains(&reason)
+}
 
 /// The shortest wait for a limit; a forge that says less is not believed.
 pub(super) const SHORTEST_LIMIT_WAIT: Duration = Duration::from_secs(1);
@@ -120,7 +128,7 @@ pub fn observe_again(progress: &mut Progress, observation: &Observation, now: Ti
         // What an administrator asked for stays asked for.
         progress
             .cancel_requested
-            .take_if(|reason| reason == EVENT_RESPONSE_DELETED);
+            .take_if(|reason| is_farewell(reason));
     }
     let moment = Moment {
         now,
@@ -500,6 +508,17 @@ pub fn mark_deleted(progress: &mut Progress) {
         follow_up::ask_to_close(progress, EVENT_RESPONSE_DELETED);
     }
     request_cancel(progress, EVENT_RESPONSE_DELETED);
+}
+
+/// The EventResponse is there, but finished or not for this responder any more. If the response has ended, that is its own
+/// status, on its way by an agent that is gone. Gives back whether anything follows.
+pub fn mark_out_of_hands(progress: &mut Progress) -> bool {
+    if progress.phase.is_terminal() {
+        return false;
+    }
+    progress.deleted = true;
+    request_cancel(progress, EVENT_RESPONSE_OUT_OF_HANDS);
+    true
 }
 
 fn give_up(progress: &mut Progress, error: ResponseError, moment: Moment) {

@@ -525,6 +525,25 @@ fn a_deleted_event_response_is_cancelled_before_its_next_attempt() {
 }
 
 #[test]
+fn an_event_response_that_somebody_else_ended_is_cancelled_and_says_so() {
+    let mut response = respond(json!({}));
+    assert!(progress::mark_out_of_hands(&mut response.progress));
+    let Step::Conclude(conclusion) = step(&response, 0) else {
+        panic!("it must end")
+    };
+    progress::conclude(&mut response.progress, &conclusion, moment(1));
+    assert_eq!(response.progress.phase, Phase::Cancelled);
+    let reason = response.progress.cancel_reason.as_deref();
+    assert_eq!(reason, Some(progress::EVENT_RESPONSE_OUT_OF_HANDS));
+
+    let mut again = respond(json!({}));
+    progress::mark_out_of_hands(&mut again.progress);
+    progress::observe_again(&mut again.progress, &response.observation, at(2));
+    assert!(!again.progress.deleted, "it is shown again");
+    assert_eq!(again.progress.cancel_requested, None);
+}
+
+#[test]
 fn a_cancellation_during_an_attempt_waits_for_its_end_and_loses_against_success() {
     let mut response = respond(json!({}));
     let attempt = attempt(&response, 0);

@@ -1,15 +1,22 @@
 //! A pull request goes with its EventResponse where the route says so, whoever dies on the way.
 
 use anyhow::Result;
+use nabu_proto::agent_v1::Deleted;
+use nabu_proto::agent_v1::session_request::Frame;
+use nabu_proto::agent_v1::session_response::Frame as Answer;
 use nabu_tests::fault_proxy::Fault as ProxyFault;
+use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::objects::{config, forge_config, token_secret};
 use nabu_tests::test_forge::faults::{Effect, Fault, Faults};
 use nabu_tests::test_forge::github::TestGithub;
 use nabu_tests::test_forge::gitlab::TestGitlab;
+use nabu_tests::wait::eventually;
 use reqwest::Method;
 use serde_json::Value;
 
 use crate::bed::{Bed, ForgeBed, LIMIT, condition, eu, small_change};
+use crate::hostile::{observation, uid, until, welcomed};
+use crate::identity::sqlite;
 
 const CLOSES: &str = "      closeOnCancel: true\n      deleteBranchAfterClose: true\n";
 /// Nobody but the test looks at pull requests.
@@ -261,5 +268,43 @@ async fn only_the_route_that_says_so_closes() -> Result<()> {
     .await?;
     let kept = bed.explain("prod-eu", &names[0])?;
     assert_eq!(happened(&kept, "PullRequestClosed"), None);
+    Ok(())
+}
+
+/// An agent that takes over may see an object finished by the one before it sooner than it hears from the hub how.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_on_its_way_is_not_taken_for_a_deletion() -> Result<()> {
+    let routes = config(
+        "  routes:\n    - closeOnCancel: true\n      provider: { kind: noop, repository: o/r }\n",
+    );
+    let hub = TestHub::start(&[("config.yaml", routes)], HubOptions::default()).await?;
+    let mut agent = welcomed(&hub, "prod-eu").await?;
+    let succeeded = |answer| match answer {
+        Answer::Status(status) if status.phase == 3 => status.r#ref.map(|one| one.uid),
+        _ => None,
+    };
+    agent.say(Frame::Observed(observation(1, "er-1"))).await?;
+    until(&mut agent, succeeded).await?;
+    for (still_there, number, closed) in [(true, 2, "0\n"), (false, 3, "1\n")] {
+        let gone = Deleted {
+            r#ref: observation(1, "er-1").r#ref,
+            still_there,
+        };
+        agent.say(Frame::Deleted(gone)).await?;
+        // What comes later is done, so that was taken.
+        let later = observation(number, &format!("er-{number}"));
+        agent.say(Frame::Observed(later)).await?;
+        let later = until(&mut agent, |answer| {
+            succeeded(answer).filter(|done| *done == uid(number))
+        });
+        later.await?;
+        for action in ["Deleted", "PullRequestClosed"] {
+            let count = format!("SELECT count(*) FROM audit WHERE action = '{action}'");
+            eventually(action, LIMIT, || async {
+                (sqlite(&hub, &count).ok()? == closed).then_some(())
+            })
+            .await?;
+        }
+    }
     Ok(())
 }

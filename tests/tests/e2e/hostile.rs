@@ -19,12 +19,12 @@ use serde_json::json;
 use crate::bed::{LIMIT, small_change};
 use crate::identity::{Liar, hello, hub, sqlite};
 
-fn uid(number: u32) -> String {
+pub(crate) fn uid(number: u32) -> String {
     format!("00000000-0000-4000-8000-{number:012}")
 }
 
 /// A whole and honest frame.
-fn observation(number: u32, name: &str) -> Observed {
+pub(crate) fn observation(number: u32, name: &str) -> Observed {
     let spec = event_response("se", "ugallu-gitops-responder", small_change());
     let object = json!({"metadata": {"name": name, "uid": uid(number)}, "spec": spec});
     Observed {
@@ -41,14 +41,14 @@ fn observation(number: u32, name: &str) -> Observed {
     }
 }
 
-async fn welcomed(hub: &TestHub, cluster: &str) -> Result<Liar> {
+pub(crate) async fn welcomed(hub: &TestHub, cluster: &str) -> Result<Liar> {
     let mut liar = Liar::connect(hub, cluster, hello(cluster)).await?;
     assert!(matches!(liar.hear().await?, Answer::Welcome(_)));
     Ok(liar)
 }
 
 /// Answers until one of this kind comes.
-async fn until<T>(liar: &mut Liar, wanted: impl Fn(Answer) -> Option<T>) -> Result<T> {
+pub(crate) async fn until<T>(liar: &mut Liar, wanted: impl Fn(Answer) -> Option<T>) -> Result<T> {
     loop {
         if let Some(found) = wanted(liar.hear().await?) {
             return Ok(found);
@@ -161,7 +161,11 @@ async fn acknowledgements_from_the_future_and_of_others_change_nothing() -> Resu
         }))
         .await?;
         let r#ref = observation(1, "er-1").r#ref;
-        liar.say(Frame::Deleted(Deleted { r#ref })).await?;
+        let gone = Deleted {
+            r#ref,
+            ..Deleted::default()
+        };
+        liar.say(Frame::Deleted(gone)).await?;
     }
     liar.say(Frame::Observed(observation(2, "er-2"))).await?;
     until(&mut liar, |answer| {

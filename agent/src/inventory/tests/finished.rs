@@ -12,6 +12,7 @@ fn gone(name: &str) -> String {
     let frame = ToHub::Deleted {
         uid: uid(name),
         name: String::new(),
+        still_there: false,
     };
     words(&Effect::Send(frame))
 }

@@ -55,7 +55,8 @@ fn an_object_that_somebody_else_finished_is_out_of_the_hubs_hands() {
         rig.open(8);
         rig.prepared("a", 1);
         rig.stored("a", 1);
-        assert_eq!(rig.watch(&status).unwrap(), ["deleted a"], "{status}");
+        let said = rig.watch(&status).unwrap();
+        assert_eq!(said, ["out of hands a"], "it is there: {status}");
         rig.assert_empty();
     }
 }
