@@ -75,14 +75,18 @@ demo: ## Show two clusters, a hub and a forge at work (KEEP=1 leaves them runnin
 
 .PHONY: image
 image: ## Put the images together as OCI archives in IMAGES (no container daemon needed), from release builds
-	cargo build --locked --release --bins -p nabu-hub -p nabu-agent
+	scripts/release.sh cargo build --locked --release --bins -p nabu-hub -p nabu-agent
 	scripts/image.sh hub $(CARGO_TARGET_DIR)/release $(IMAGES)/nabu-hub.tar
 	scripts/image.sh agent $(CARGO_TARGET_DIR)/release $(IMAGES)/nabu-agent.tar
 
+.PHONY: reproducible
+reproducible: ## Build the programs twice in different places and compare them, byte for byte
+	scripts/reproducible.sh
+
 .PHONY: bench
 bench: testbed ## Measure latency, throughput and memory against a real API server
-	cargo build --workspace --bins --release --locked
-	cargo run --release --locked -p nabu-tests --bin bench
+	scripts/release.sh cargo build --workspace --bins --release --locked
+	scripts/release.sh cargo run --release --locked -p nabu-tests --bin bench
 
 .PHONY: clean-cache
 clean-cache: ## Remove builds, test servers and tools from the cache

@@ -3,8 +3,11 @@
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --bins -p nabu-agent \
-  && scripts/image-root.sh agent target/release /image
+ENV CARGO_TARGET_DIR=/target
+# docker build --build-arg COMMIT=$(git rev-parse HEAD) …
+ARG COMMIT=unknown
+RUN NABU_COMMIT=$COMMIT scripts/release.sh cargo build --release --locked --bins -p nabu-agent \
+  && scripts/image-root.sh agent /target/release /image
 
 # The programs, the libraries that they need, and a user; no shell.
 FROM scratch

@@ -15,7 +15,7 @@ use secrecy::SecretString;
 #[derive(Debug, Parser)]
 #[command(
     name = "nabu-agent",
-    version,
+    version = nabu_common::build::FACTS,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]

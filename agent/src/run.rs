@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
+use nabu_common::build;
 use nabu_common::identity::{Identity, identity_of_certificate};
 use nabu_common::ops::{self, Health};
 use nabu_common::tls::{ClientTls, install_crypto_provider};
@@ -48,7 +49,7 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     install_crypto_provider();
     let mut registry = Registry::default();
-    ops::register_process_metrics(&mut registry, "nabu_agent", env!("CARGO_PKG_VERSION"));
+    ops::register_process_metrics(&mut registry, "nabu_agent");
     let metrics = Arc::new(Metrics::new(&mut registry));
     let health = Health::default();
     let leader_check = health.check("leader");
@@ -102,7 +103,7 @@ pub async fn run(
         session_check: session_check.clone(),
     };
     tracing::info!(
-        cluster = %config.cluster_id, hub = %config.hub, responders = ?config.responders, version = env!("CARGO_PKG_VERSION"),
+        cluster = %config.cluster_id, hub = %config.hub, responders = ?config.responders, version = build::VERSION, commit = build::COMMIT,
         "nabu-agent serves"
     );
     if config.leader_elect {

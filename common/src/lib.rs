@@ -3,6 +3,7 @@
 //! Nothing here decides anything about responses; that is the hub's, and how they are watched and written is the
 //! agent's.
 
+pub mod build;
 pub mod canonical;
 pub mod cli;
 pub mod crd;

@@ -19,6 +19,8 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::build;
+
 pub use probe::Probe;
 
 /// The content type of the text that `prometheus-client` writes.
@@ -83,8 +85,11 @@ impl Check {
 }
 
 /// Registers `<name>_build_info` and what the kernel knows of this process (`process_*`).
-pub fn register_process_metrics(registry: &mut Registry, name: &str, version: &'static str) {
-    let build = prometheus_client::metrics::info::Info::new([("version", version)]);
+pub fn register_process_metrics(registry: &mut Registry, name: &str) {
+    let build = prometheus_client::metrics::info::Info::new([
+        ("version", build::VERSION),
+        ("commit", build::COMMIT),
+    ]);
     registry.register(format!("{name}_build"), "The version that runs", build);
     registry.register_collector(Box::new(process::ProcessCollector));
 }

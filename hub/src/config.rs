@@ -18,7 +18,7 @@ use crate::execute::gate::Budget;
 #[derive(Debug, Parser)]
 #[command(
     name = "nabu-hub",
-    version,
+    version = nabu_common::build::FACTS,
     about = "The hub of Nabu: takes EventResponses from the agents of a fleet and opens one pull request for each",
     args_conflicts_with_subcommands = true
 )]

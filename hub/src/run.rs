@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use nabu_common::build;
 use nabu_common::ops::{self, Check, Health};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -109,7 +110,7 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut registry = Registry::default();
-    ops::register_process_metrics(&mut registry, "nabu_hub", env!("CARGO_PKG_VERSION"));
+    ops::register_process_metrics(&mut registry, "nabu_hub");
     let health = Health::default();
     let store_check = health.check("store");
     let sqlite = SqliteStore::open(&config.authority.store).await?;
@@ -191,7 +192,7 @@ pub async fn serve(
 
     let ops = ops::serve(listeners.ops, health, Arc::new(registry), shutdown.clone());
     info!(
-        version = env!("CARGO_PKG_VERSION"), agents = %config.listen_agents, admin = %config.listen_admin,
+        version = build::VERSION, commit = build::COMMIT, agents = %config.listen_agents, admin = %config.listen_admin,
         ops = %config.listen_ops, store = %config.authority.store.display(), "the hub serves"
     );
     let servers = async { tokio::try_join!(async { Ok(ops.await?) }, agents, admin) };

@@ -69,17 +69,19 @@ fn cpu_seconds() -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use crate::build::{COMMIT, VERSION};
+
     #[test]
     fn the_process_shows_its_memory_and_processor_time() {
         let mut registry = prometheus_client::registry::Registry::default();
-        crate::ops::register_process_metrics(&mut registry, "x", "1.2.3");
+        crate::ops::register_process_metrics(&mut registry, "x");
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for name in [
             "process_cpu_seconds_total ",
             "process_resident_memory_bytes ",
             "process_open_fds ",
-            "x_build_info{version=\"1.2.3\"} 1",
+            &format!("x_build_info{{version=\"{VERSION}\",commit=\"{COMMIT}\"}} 1"),
         ] {
             assert!(text.contains(name), "{name}: {text}");
         }

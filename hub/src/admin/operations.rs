@@ -1,6 +1,7 @@
 //! The service about the hub itself: versions, configuration, forges, audit log, log level.
 
 use jiff::Timestamp;
+use nabu_common::build;
 use nabu_common::telemetry;
 use nabu_proto::admin_v1::operations_service_server::OperationsService;
 use nabu_proto::admin_v1::{
@@ -31,15 +32,10 @@ impl OperationsService for Admin {
         request: Request<GetVersionRequest>,
     ) -> Result<Response<GetVersionResponse>, Status> {
         let caller = request.extensions().get::<Caller>();
-        let profile = if cfg!(debug_assertions) {
-            "debug"
-        } else {
-            "release"
-        };
         Ok(Response::new(GetVersionResponse {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: build::VERSION.to_owned(),
             protocol_version: nabu_proto::PROTOCOL_VERSION,
-            build_profile: profile.to_owned(),
+            build_profile: build::PROFILE.to_owned(),
             target: format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
             started_at: Some(convert::time(self.started_at)),
             now: Some(convert::time(Timestamp::now())),
@@ -50,6 +46,8 @@ impl OperationsService for Admin {
                 .and_then(|caller| caller.role)
                 .map(|role| role.to_string())
                 .unwrap_or_default(),
+            commit: build::COMMIT.to_owned(),
+            rustc: build::RUSTC.to_owned(),
         }))
     }
 

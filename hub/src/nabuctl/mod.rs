@@ -38,7 +38,7 @@ pub use output::Output;
 #[derive(Debug, Parser)]
 #[command(
     name = "nabuctl",
-    version,
+    version = nabu_common::build::FACTS,
     about = "Asks a Nabu hub about its clusters and responses, and makes certificates"
 )]
 pub struct Cli {

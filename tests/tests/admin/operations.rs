@@ -1,6 +1,7 @@
 //! Route tests, and what the hub tells of itself.
 
 use anyhow::{Context as _, Result};
+use nabu_common::build;
 use nabu_proto::admin_v1::operations_service_client::OperationsServiceClient;
 use nabu_proto::admin_v1::response_service_client::ResponseServiceClient;
 use nabu_proto::admin_v1::test_route_request::Source;
@@ -90,7 +91,11 @@ async fn the_hub_tells_what_runs_and_what_is_in_force() -> Result<()> {
     )?;
     let mut client = OperationsServiceClient::new(hub.admin_channel().await?);
     let version = client.get_version(GetVersionRequest {}).await?.into_inner();
-    assert_eq!(version.version, env!("CARGO_PKG_VERSION"));
+    assert_eq!(version.version, build::VERSION);
+    assert_eq!(
+        (&*version.commit, &*version.rustc),
+        (build::COMMIT, build::RUSTC)
+    );
     assert_eq!(
         (&*version.caller, &*version.caller_role),
         ("admin/tester", "admin")

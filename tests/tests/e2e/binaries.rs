@@ -49,7 +49,7 @@ fn help_names_every_flag_with_its_variable_and_default() -> Result<()> {
         let version = String::from_utf8(run(binary, &["--version"])?.stdout)?;
         assert_eq!(
             version.trim(),
-            format!("{binary} {}", env!("CARGO_PKG_VERSION"))
+            format!("{binary} {}", nabu_common::build::FACTS)
         );
     }
     Ok(())

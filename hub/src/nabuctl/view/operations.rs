@@ -181,6 +181,8 @@ pub(in crate::nabuctl) fn version(
                     "protocolVersion": hub.protocol_version,
                     "buildProfile": hub.build_profile,
                     "target": hub.target,
+                    "commit": hub.commit,
+                    "rustc": hub.rustc,
                     "startedAt": json_time(hub.started_at),
                     "now": json_time(hub.now),
                 },
@@ -192,12 +194,17 @@ pub(in crate::nabuctl) fn version(
         Output::Name => Ok(writeln!(out, "{}", visible(&hub.version))?),
         Output::Table | Output::Wide => {
             for (label, text) in [
-                ("nabuctl", own.to_owned()),
+                ("nabuctl", nabu_common::build::FACTS.to_owned()),
                 (
                     "Hub",
                     format!(
-                        "{} ({}, {}), protocol {}",
-                        hub.version, hub.build_profile, hub.target, hub.protocol_version
+                        "{} (commit {}, rustc {}, {}, {}), protocol {}",
+                        hub.version,
+                        hub.commit,
+                        hub.rustc,
+                        hub.build_profile,
+                        hub.target,
+                        hub.protocol_version
                     ),
                 ),
                 ("Since", time(hub.started_at)),
