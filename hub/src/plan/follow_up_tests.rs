@@ -104,6 +104,16 @@ fn an_ended_response_whose_event_response_is_finished_keeps_its_pull_request() {
 }
 
 #[test]
+fn what_somebody_else_ended_while_its_pull_request_was_made_is_left_to_them() {
+    let mut response = running(true);
+    assert!(progress::mark_out_of_hands(&mut response.progress));
+    let made = opened(PullRequestState::Open);
+    progress::succeed(&mut response.progress, &made, moment(2));
+    assert_eq!(response.progress.phase, Phase::Cancelled);
+    assert_eq!(step(&response, 3), Step::Settled, "nothing is closed");
+}
+
+#[test]
 fn a_pull_request_is_closed_when_its_event_response_goes_and_the_route_says_so() {
     let mut response = succeeded(true);
     assert!(response.progress.watched);

@@ -455,6 +455,10 @@ fn end_cancelled(progress: &mut Progress, reason: &str, moment: Moment) {
         message: reason.to_owned(),
     });
     end(progress, Phase::Cancelled, moment);
+    // Somebody has ended it in a way of their own, and decides about what was opened meanwhile.
+    if reason == EVENT_RESPONSE_OUT_OF_HANDS {
+        return;
+    }
     if !follow_up::ask_to_close(progress, reason) {
         follow_up::close_what_may_be_there(progress, reason);
     }
