@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use nabu_common::identity::TrustDomain;
 use nabu_common::ids::ClusterId;
 use nabu_common::telemetry::LogArgs;
-use nabu_common::tls::{CaPin, TlsFiles};
+use nabu_common::tls::{CaPin, HttpProxy, TlsFiles};
 use secrecy::SecretString;
 
 /// Watches `EventResponses` in one cluster, streams them to the hub, and writes the results into their status.
@@ -59,6 +59,12 @@ pub struct Config {
     /// The name in the hub's certificate, if it is not the host of --hub.
     #[arg(long, env = "NABU_AGENT_HUB_SERVER_NAME")]
     pub hub_server_name: Option<String>,
+
+    /// An HTTP proxy through which the hub is reached: `http://[user:password@]host:port`. It passes TLS on and reads nothing of it.
+    /// Other users of the machine may see command lines: with a password prefer the variable. The API server is reached
+    /// without it.
+    #[arg(long, env = "NABU_AGENT_HUB_PROXY", hide_env_values = true)]
+    pub hub_proxy: Option<HttpProxy>,
 
     /// Serve `EventResponses` with this spec.responder.name. May be repeated; separated by commas in the variable.
     #[arg(

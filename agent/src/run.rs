@@ -78,7 +78,10 @@ pub async fn run(
         return Ok(());
     };
     let identity = match files {
-        Some(tls) => Shown::Files(tls.connector(config.hub_server_name.clone())),
+        Some(tls) => Shown::Files({
+            let connector = tls.connector(config.hub_server_name.clone());
+            connector.through(config.hub_proxy.clone())
+        }),
         None => Shown::Own(Arc::new(keeper(&config, own_identity, &client, &metrics)?)),
     };
     let context = Context {
@@ -175,6 +178,7 @@ fn keeper(
         cluster_id: config.cluster_id.to_string(),
         endpoint: endpoint(config)?,
         server_name: config.hub_server_name.clone(),
+        proxy: config.hub_proxy.clone(),
         pins: config.hub_ca_pins.clone(),
         token,
         place: match own.context("no place for the agent's identity is given")? {

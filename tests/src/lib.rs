@@ -7,6 +7,7 @@ pub mod agent;
 pub mod bench;
 pub mod charts;
 pub mod cluster;
+pub mod connect_proxy;
 pub mod fault_proxy;
 pub mod forge;
 pub mod hub;

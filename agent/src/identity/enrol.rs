@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nabu_common::tls::ClientTls;
+use nabu_common::tls::Connector;
 use nabu_proto::agent_v1::enrolment_service_client::EnrolmentServiceClient;
 use nabu_proto::agent_v1::{EnrolRequest, EnrolResponse};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -26,14 +26,13 @@ pub(super) enum EnrolError {
 /// Sends the token, once the connection is checked.
 pub(super) async fn enrol(
     endpoint: &Endpoint,
-    tls: &ClientTls,
-    server_name: Option<String>,
+    connector: Connector,
     (cluster_id, token): (&str, &SecretString),
     csr_der: Vec<u8>,
 ) -> Result<EnrolResponse, EnrolError> {
     let asked = async {
         let channel = endpoint
-            .connect_with_connector(tls.connector(server_name))
+            .connect_with_connector(connector)
             .await
             .map_err(|error| {
                 let reason = crate::status::chain(&error);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use nabu_common::tls::{CaPin, ClientTls, Connector};
+use nabu_common::tls::{CaPin, ClientTls, Connector, HttpProxy};
 use nabu_proto::agent_v1::{CertificateIssued, IssuedCertificate, TrustBundle, Welcome};
 use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
 use rustls::pki_types::CertificateDer;
@@ -65,6 +65,8 @@ pub struct Keeper {
     pub endpoint: Endpoint,
     /// The name in the hub's certificate, if it is not the host.
     pub server_name: Option<String>,
+    /// The proxy that it is reached through.
+    pub proxy: Option<HttpProxy>,
     /// What the hub's authority must be at the enrolment.
     pub pins: Vec<CaPin>,
     /// The join token.
@@ -135,7 +137,12 @@ impl Keeper {
             .ok_or_else(|| self.wanted("it has no certificate"))?;
         let tls = ClientTls::hold(credentials)
             .map_err(|error| format!("the agent's own certificate cannot be used: {error}"))?;
-        Ok(tls.connector(self.server_name.clone()))
+        Ok(self.through(&tls))
+    }
+
+    fn through(&self, tls: &ClientTls) -> Connector {
+        let connector = tls.connector(self.server_name.clone());
+        connector.through(self.proxy.clone())
     }
 
     async fn load(&self, state: &mut State) -> Result<(), String> {
@@ -185,8 +192,7 @@ impl Keeper {
         };
         let request = enrol(
             &self.endpoint,
-            &tls,
-            self.server_name.clone(),
+            self.through(&tls),
             (&self.cluster_id, &token),
             request(&key)?,
         );

@@ -101,6 +101,13 @@ annotations:
 {{- regexFind "[0-9]+$" (trimSuffix "/" (include "nabu-agent.hubUrl" .)) | default "443" }}
 {{- end }}
 
+{{/* The port of proxy.url: 80 if it names none. Nothing without a proxy whose address is known here. */}}
+{{- define "nabu-agent.proxyPort" -}}
+{{- with .Values.proxy.url }}
+{{- regexFind "[0-9]+$" (trimSuffix "/" (regexFind ":[0-9]+/?$" .)) | default "80" }}
+{{- end }}
+{{- end }}
+
 {{/* A name that no release of another namespace has, for what is not in the release's namespace. */}}
 {{- define "nabu-agent.clusterName" -}}
 {{- printf "%s:%s" .Release.Namespace (include "nabu-agent.fullname" .) }}

@@ -17,7 +17,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Uri;
 use tower::Service;
 
-use super::{CaPin, Material, Reloading, TlsCredentials, TlsError, TlsFiles, pinned, provider};
+use super::{
+    CaPin, HttpProxy, Material, Reloading, TlsCredentials, TlsError, TlsFiles, pinned, provider,
+};
 
 /// The client's side of TLS; clones share the certificates.
 #[derive(Clone)]
@@ -84,6 +86,7 @@ impl ClientTls {
         Connector {
             tls: self.clone(),
             server_name,
+            proxy: None,
         }
     }
 
@@ -91,6 +94,7 @@ impl ClientTls {
         &self,
         uri: &Uri,
         server_name: Option<String>,
+        proxy: Option<&HttpProxy>,
     ) -> io::Result<TokioIo<TlsStream<TcpStream>>> {
         let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
         let host = uri
@@ -101,7 +105,10 @@ impl ClientTls {
         let name = server_name.unwrap_or_else(|| bare.to_owned());
         let name =
             ServerName::try_from(name).map_err(|error| invalid(format!("{uri}: {error}")))?;
-        let stream = TcpStream::connect((bare, port)).await?;
+        let stream = match proxy {
+            Some(proxy) => proxy.connect(uri).await?,
+            None => TcpStream::connect((bare, port)).await?,
+        };
         stream.set_nodelay(true)?;
         let connector = TlsConnector::from(self.config());
         Ok(TokioIo::new(connector.connect(name, stream).await?))
@@ -126,6 +133,15 @@ fn build(material: Material) -> Result<ClientConfig, String> {
 pub struct Connector {
     tls: ClientTls,
     server_name: Option<String>,
+    proxy: Option<HttpProxy>,
+}
+
+impl Connector {
+    /// The same through a proxy, if there is one.
+    #[must_use]
+    pub fn through(self, proxy: Option<HttpProxy>) -> Self {
+        Self { proxy, ..self }
+    }
 }
 
 impl Service<Uri> for Connector {
@@ -138,7 +154,11 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let Self { tls, server_name } = self.clone();
-        Box::pin(async move { tls.connect(&uri, server_name).await })
+        let Self {
+            tls,
+            server_name,
+            proxy,
+        } = self.clone();
+        Box::pin(async move { tls.connect(&uri, server_name, proxy.as_ref()).await })
     }
 }

@@ -7,6 +7,7 @@
 mod client;
 mod pin;
 mod pinned;
+mod proxy;
 mod server;
 mod strangers;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use tracing::{info, warn};
 
 pub use client::{ClientTls, Connector};
 pub use pin::CaPin;
+pub use proxy::HttpProxy;
 pub use server::{IncomingLimits, PeerIdentity, ServerTls, TlsConnection, incoming};
 pub use strangers::{
     StrangerAddress, StrangerConnection, StrangerLimits, incoming_with_strangers, network,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::bed::{LIMIT, eu, small_change, unique, us};
 
-async fn hub(arguments: &[&str]) -> Result<TestHub> {
+pub(crate) async fn hub(arguments: &[&str]) -> Result<TestHub> {
     let documents = [("config.yaml", noop_config("o/r"))];
     TestHub::start(&documents, HubOptions::certifying(arguments)).await
 }
@@ -25,7 +25,7 @@ fn listed(hub: &TestHub, cluster: &str) -> Result<Value> {
 }
 
 /// Asks for a change and waits until it is made.
-async fn changes(responder: &str, id: &str) -> Result<()> {
+pub(crate) async fn changes(responder: &str, id: &str) -> Result<()> {
     let cluster = eu().await;
     let spec = nabu_tests::objects::event_response(id, responder, small_change());
     cluster.create_event_response(id, spec).await?;

@@ -22,6 +22,7 @@ mod hostile;
 mod identity;
 mod objects;
 mod outages;
+mod proxied;
 mod refusals;
 mod routes;
 mod watched_config;
