@@ -74,10 +74,15 @@ demo: ## Show two clusters, a hub and a forge at work (KEEP=1 leaves them runnin
 	@KEEP=$(KEEP) FORGE=$(FORGE) CHARTS=$(CHARTS) scripts/demo.sh
 
 .PHONY: image
-image: ## Put the images together as OCI archives in IMAGES (no container daemon needed), from release builds
+image: prerequisites ## Put the images and bills of materials together in IMAGES, from release builds (no container daemon needed)
 	scripts/release.sh cargo build --locked --release --bins -p nabu-hub -p nabu-agent
 	scripts/image.sh hub $(CARGO_TARGET_DIR)/release $(IMAGES)/nabu-hub.tar
 	scripts/image.sh agent $(CARGO_TARGET_DIR)/release $(IMAGES)/nabu-agent.tar
+	scripts/sbom.sh $(IMAGES)
+
+.PHONY: sbom
+sbom: prerequisites ## Write the bills of materials (CycloneDX) of the programs into IMAGES
+	scripts/sbom.sh $(IMAGES)
 
 .PHONY: reproducible
 reproducible: ## Build the programs twice in different places and compare them, byte for byte

@@ -24,13 +24,17 @@ octokit_version=5.0.5
 pygithub_version=2.10.0
 python_gitlab_version=8.6.0
 
+# Writes bills of materials, and checks that they are what the standard says.
+cargo_cyclonedx_version=0.5.9
+cyclonedx_version=11.12.0
+
 # Checks the files of the protocol; the client of gRPC that the tests hold the admin API against.
 buf_version=1.75.0
 grpcurl_version=1.9.3
 # CRDs of others, that the charts and examples are held to: Go modules, and the folder and files in each.
 crd_modules=(
   "github.com/cert-manager/cert-manager@v1.21.2 deploy/crds cert-manager.io_certificates.yaml"
-  "sigs.k8s.io/gateway-api@v1.5.0 config/crd/standard gateway.networking.k8s.io_tlsroutes.yaml"
+  "sigs.k8s.io/gateway-api@v1.5.0 config/crd/standard gateway.networking.k8s.io_tlsroutes.yaml gateway.networking.k8s.io_httproutes.yaml"
   "github.com/prometheus-operator/prometheus-operator@v0.85.0 example/prometheus-operator-crd monitoring.coreos.com_servicemonitors.yaml monitoring.coreos.com_prometheusrules.yaml"
   "github.com/argoproj/argo-cd/v3@v3.3.0 manifests/crds application-crd.yaml"
   "github.com/fluxcd/source-controller@v1.8.0 config/crd/bases source.toolkit.fluxcd.io_ocirepositories.yaml"
@@ -95,7 +99,7 @@ install_packages() { # programs
 install_cargo_tool() { # crate, version, further flags of cargo install
   local crate=$1 version=$2 started=$SECONDS
   shift 2
-  if [[ "$("$cargo_tools/bin/$crate" --version 2>/dev/null)" == *"$version" ]]; then
+  if [[ -x "$cargo_tools/bin/$crate" ]] && grep -qs "^\"$crate $version " "$cargo_tools/.crates.toml"; then
     return
   fi
   echo "prerequisites: building $crate $version, some minutes" >&2
@@ -137,6 +141,7 @@ install_python_packages() { # name==version…
   local package name missing=false
   for package in "$@"; do
     name=${package%==*}
+    name=${name%%[*}
     name=${name,,}
     [[ -d "$cache/python/${name//-/_}-${package#*==}.dist-info" ]] || missing=true
   done
@@ -145,7 +150,7 @@ install_python_packages() { # name==version…
   fi
   echo "prerequisites: installing $*" >&2
   rm -rf "$cache/python"
-  python3 -m pip install --quiet --target "$cache/python" --disable-pip-version-check --root-user-action=ignore "$@" >&2
+  python3 -m pip install --quiet --no-warn-conflicts --target "$cache/python" --disable-pip-version-check --root-user-action=ignore "$@" >&2
 }
 
 # Copies single files out of Go modules; the modules themselves are large and not kept.
@@ -203,6 +208,7 @@ if $install; then
   exec 9>"$cache/.prerequisites.lock"
   flock 9
   install_cargo_tool cargo-deny "$cargo_deny_version"
+  install_cargo_tool cargo-cyclonedx "$cargo_cyclonedx_version"
   install_cargo_tool mdbook "$mdbook_version" --no-default-features --features search
   install_npm_packages "@octokit/graphql-schema@$graphql_schema_version" "@octokit/openapi@$openapi_version" \
     "@octokit/webhooks-examples@$webhooks_version" "octokit@$octokit_version" \
@@ -211,5 +217,6 @@ if $install; then
   find "$cache/npm/node_modules/@octokit/openapi/generated" -name '*.json' ! -name api.github.com.json -delete
   install_crds "${crd_modules[@]}"
   install_go_tool github.com/fullstorydev/grpcurl/cmd/grpcurl "$grpcurl_version"
-  install_python_packages "PyGithub==$pygithub_version" "python-gitlab==$python_gitlab_version"
+  install_python_packages "PyGithub==$pygithub_version" "python-gitlab==$python_gitlab_version" \
+    "cyclonedx-python-lib[json-validation]==$cyclonedx_version"
 fi

@@ -13,4 +13,5 @@ mod lifecycle;
 mod migration;
 mod render;
 mod rights;
+mod sbom;
 mod schema;
