@@ -42,7 +42,7 @@ pub enum Command {
     InitAdmin {
         /// Who it is; ends up in the audit log.
         name: String,
-        /// Folder to write to.
+        /// Folder to write to, or `-`: all three after one another on standard output, for `nabuctl context set --certificate -`.
         #[arg(long)]
         out: PathBuf,
         /// Where the hub has its database and its authority.

@@ -3,6 +3,8 @@
 //! This is the simplest of the ways to get certificates: an administrator makes them and carries them to where they are
 //! used. Agents that enrol by themselves, and authorities of others, give certificates of the same form.
 
+pub mod credentials;
+
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::net::IpAddr;

@@ -18,10 +18,11 @@ use tracing::error;
 use super::clusters::{actor, audit_line, own_name};
 use super::errors::failed;
 use super::guard::Target;
-use crate::authority::first_admin::{ADMIN_LIFETIME, pem};
+use crate::authority::first_admin::ADMIN_LIFETIME;
 use crate::authority::signer::RequestedKey;
 use crate::authority::{AuthorityError, HubAuthority, rotation};
 use crate::enrolment::time;
+use crate::pki::credentials::pem;
 use crate::store::identity::SharedIdentities;
 
 /// Answers administrators about the hub's authority.

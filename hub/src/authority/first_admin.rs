@@ -1,5 +1,6 @@
 //! The first administrator's certificate, made on the hub's own machine: `nabu-hub init-admin`.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +9,12 @@ use anyhow::{Context as _, ensure};
 use jiff::Timestamp;
 use nabu_common::identity::is_name;
 use rcgen::{CertificateParams, KeyPair};
-use rustls::pki_types::CertificateDer;
+use secrecy::ExposeSecret as _;
 
 use super::HubAuthority;
 use super::signer::RequestedKey;
 use crate::config::AuthorityArgs;
-use crate::pki;
+use crate::pki::credentials::{Credentials, pem};
 use crate::store::AuditEvent;
 use crate::store::identity::SharedIdentities;
 use crate::store::sqlite::SqliteStore;
@@ -21,7 +22,7 @@ use crate::store::sqlite::SqliteStore;
 /// An administrator's certificate lives for so long, unless somebody asks for less.
 pub const ADMIN_LIFETIME: Duration = Duration::from_hours(365 * 24);
 
-/// Makes a key and a certificate for an administrator in a folder. Works beside a hub that runs on the same database.
+/// Makes a key and a certificate for an administrator in a folder, or for `-` on standard output. Works beside a hub that runs on the same database.
 ///
 /// # Errors
 /// If the hub does not certify, or the folder cannot be written to.
@@ -55,29 +56,16 @@ pub async fn run(at: &AuthorityArgs, name: &str, out: &Path) -> anyhow::Result<(
     identities
         .record_certificate(issued.record, Some(event))
         .await?;
-    pki::create_folder(out)?;
-    pki::write(&out.join("ca.crt"), &pem(&authority.bundle()), 0o644)?;
-    pki::write(&out.join("tls.crt"), &pem(&[issued.certificate]), 0o644)?;
-    pki::write(&out.join("tls.key"), &key.serialize_pem(), 0o600)?;
+    let credentials = Credentials {
+        ca: pem(&authority.bundle()),
+        certificate: pem(&[issued.certificate]),
+        key: key.serialize_pem().into(),
+    };
+    if out == Path::new("-") {
+        std::io::stdout().write_all(credentials.to_text().expose_secret().as_bytes())?;
+    } else {
+        credentials.write_into(out)?;
+    }
     crate::store::Store::close(store.as_ref()).await;
     Ok(())
-}
-
-/// Certificates as PEM, one after the other.
-pub fn pem(certificates: &[CertificateDer<'_>]) -> String {
-    use base64::Engine as _;
-    let mut text = String::new();
-    for certificate in certificates {
-        let body = base64::engine::general_purpose::STANDARD.encode(certificate);
-        text.push_str("-----BEGIN CERTIFICATE-----\n");
-        let mut rest = body.as_str();
-        while !rest.is_empty() {
-            let (line, more) = rest.split_at(rest.len().min(64));
-            text.push_str(line);
-            text.push('\n');
-            rest = more;
-        }
-        text.push_str("-----END CERTIFICATE-----\n");
-    }
-    text
 }

@@ -244,6 +244,10 @@ pub enum ContextCommand {
     Set {
         /// Its name.
         name: String,
+        /// What `nabu-hub init-admin --out -` has written, `-` for standard input: kept beside the contexts, in a folder of the
+        /// context's name, instead of --tls-dir.
+        #[arg(long)]
+        certificate: Option<PathBuf>,
     },
     /// Delete a context.
     Delete {

@@ -1,15 +1,18 @@
 //! Contexts: the hubs that somebody works with, by name, in `~/.config/nabu/contexts.yaml`. No secret is in it, only
-//! the folder with the certificate.
+//! the folder with the certificate, which may be one beside it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use nabu_common::identity::is_name;
+use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::output::{Listing, Out, Output};
 use super::{Connection, ContextCommand};
+use crate::pki::credentials::Credentials;
 
 /// Where a hub is if nobody says.
 const DEFAULT_HUB: &str = "https://localhost:8444";
@@ -141,12 +144,10 @@ pub(super) fn run(
             contexts.find(&name)?;
             contexts.current = Some(name);
         }
-        ContextCommand::Set { name } => {
-            let tls_dir = asked
-                .tls_dir
-                .as_ref()
-                .map(std::path::absolute)
-                .transpose()?;
+        ContextCommand::Set { name, certificate } => {
+            let kept = certificate.map(|from| keep(&from, &path, &name));
+            let tls_dir = kept.transpose()?.or_else(|| asked.tls_dir.clone());
+            let tls_dir = tls_dir.map(std::path::absolute).transpose()?;
             let hub = asked
                 .hub
                 .clone()
@@ -170,6 +171,25 @@ pub(super) fn run(
     }
     contexts.save(&path)?;
     listing(&contexts).print(output, out)
+}
+
+/// Keeps a certificate beside the file with the contexts; gives back the folder.
+fn keep(from: &Path, contexts: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    anyhow::ensure!(
+        is_name(name),
+        "{name:?} cannot name a folder for the certificate: use letters, digits, '-', '_' and '.'"
+    );
+    let text = if from == Path::new("-") {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(from)
+    };
+    let text = SecretString::from(text.with_context(|| format!("cannot read {}", from.display()))?);
+    let credentials = Credentials::from_text(&text)
+        .with_context(|| format!("{} cannot be used", from.display()))?;
+    let folder = contexts.parent().unwrap_or(Path::new(".")).join(name);
+    credentials.write_into(&folder)?;
+    Ok(folder)
 }
 
 fn listing(contexts: &Contexts) -> Listing {

@@ -19,6 +19,8 @@ use crate::bed::{LIMIT, shared};
 use crate::rights::{Missing, apply_account, take_away};
 
 const NAMESPACE: &str = "join";
+/// As the chart names the Service for administrators.
+const SERVER_NAME: &str = "nabu-hub-admin.join.svc";
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
 /// Runs a program of ours; its standard output.
@@ -55,18 +57,25 @@ async fn start_hub(cluster: &TestCluster) -> Result<(Deployed, u16)> {
 
 /// What `nabuctl cluster add` says.
 fn add_cluster(hub: &Deployed, id: &str) -> Result<Value> {
-    let admin = tempfile::tempdir()?;
+    let home = tempfile::tempdir()?;
     let path = |flag: &str, path: &str| format!("{flag}={}", hub.inside(path).display());
-    run(Command::new(workspace_binary("nabu-hub")?)
-        .args(["init-admin", "tester", "--out"])
-        .arg(admin.path())
+    let credentials = run(Command::new(workspace_binary("nabu-hub")?)
+        .args(["init-admin", "tester", "--out", "-"])
         .arg(path("--store", "/var/lib/nabu/nabu.db"))
         .arg(path("--ca-encryption-key-file", "/etc/nabu/ca/key")))?;
+    let kept = home.path().join("admin.pem");
+    std::fs::write(&kept, credentials)?;
+    let nabuctl = || {
+        let mut command = Command::new(workspace_binary("nabuctl")?);
+        command.env("NABU_CONTEXTS", home.path().join("contexts.yaml"));
+        anyhow::Ok(command)
+    };
     let url = format!("https://127.0.0.1:{}", hub.port("admin")?);
-    let text = run(Command::new(workspace_binary("nabuctl")?)
-        .args(["--hub", &url, "-o", "json", "--tls-dir"])
-        .arg(admin.path())
-        .args(["cluster", "add", id]))?;
+    run(nabuctl()?
+        .args(["--hub", &url, "--server-name", SERVER_NAME])
+        .args(["context", "set", "fleet", "--certificate"])
+        .arg(&kept))?;
+    let text = run(nabuctl()?.args(["-o", "json", "cluster", "add", id]))?;
     Ok(serde_json::from_str(&text)?)
 }
 
