@@ -170,8 +170,8 @@ pub struct Config {
     #[arg(long, env = "NABU_HUB_FOLLOW_SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=86400))]
     pub follow_seconds: u32,
 
-    /// A label of a cluster, for routes that match clusters by label. Repeatable; in the environment separated by
-    /// commas.
+    /// A label of a cluster, for routes that match clusters by label. It counts beside the labels that `nabuctl cluster
+    /// add` gave, and instead of one of the same key. Repeatable; in the environment separated by commas.
     #[arg(
         long = "cluster-label",
         env = "NABU_HUB_CLUSTER_LABELS",

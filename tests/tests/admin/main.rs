@@ -2,6 +2,8 @@
 
 mod access;
 mod bed;
+mod clusters;
+mod filters;
 mod grpcurl;
 mod nabuctl;
 mod operations;
