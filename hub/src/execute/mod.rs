@@ -11,7 +11,10 @@ pub mod gate;
 pub mod lanes;
 pub mod metrics;
 pub mod operate;
+mod record;
 mod schedule;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
