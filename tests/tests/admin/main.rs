@@ -3,6 +3,7 @@
 mod access;
 mod bed;
 mod clusters;
+mod completion;
 mod filters;
 mod grpcurl;
 mod nabuctl;
