@@ -165,6 +165,12 @@ pub struct Config {
     #[arg(long, env = "NABU_HUB_GITHUB_PER_HOUR", default_value_t = 480)]
     pub github_per_hour: u32,
 
+    /// Requests that the hub leaves of a budget that a forge tells of with its answers (`x-ratelimit-remaining`,
+    /// `RateLimit-Remaining`), but at most a tenth of the budget: with fewer, everything with that credential waits until the
+    /// budget begins anew. 0 waits when nothing is left.
+    #[arg(long, env = "NABU_HUB_RATE_LIMIT_RESERVE", default_value_t = 50)]
+    pub rate_limit_reserve: u64,
+
     /// How often the hub looks at pull requests that wait for people, in seconds; older ones are looked at less often. 0
     /// leaves it to webhooks.
     #[arg(long, env = "NABU_HUB_FOLLOW_SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=86400))]

@@ -156,6 +156,7 @@ pub async fn serve(
         metrics: ExecuteMetrics::register(&mut registry),
         settings: execute::Settings {
             max_attempts: config.max_attempts,
+            reserve: config.rate_limit_reserve,
         },
         lanes: std::sync::Mutex::new(Lanes::new(config.github_budget(), gates)),
         called: std::sync::Mutex::default(),

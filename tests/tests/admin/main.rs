@@ -2,6 +2,7 @@
 
 mod access;
 mod bed;
+mod budgets;
 mod clusters;
 mod completion;
 mod filters;
