@@ -12,7 +12,9 @@ use nabu_common::ids::ClusterId;
 use nabu_common::telemetry::LogArgs;
 
 use crate::admin::roles::RoleRule;
+use crate::execute::Settings;
 use crate::execute::gate::Budget;
+use crate::retention::Keep;
 
 /// The hub of Nabu: takes EventResponses from the agents of a fleet and opens one pull request for each.
 #[derive(Debug, Parser)]
@@ -176,6 +178,26 @@ pub struct Config {
     #[arg(long, env = "NABU_HUB_FOLLOW_SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=86400))]
     pub follow_seconds: u32,
 
+    /// How long the hub keeps responses that have ended, with their attempts, after their end and the last news of their pull
+    /// request, for example 90d, 12h or 30m; 0 keeps them for ever. Those with an open pull request, or whose status the
+    /// cluster has not stored, are kept longer.
+    #[arg(
+        long,
+        env = "NABU_HUB_RETAIN_FINISHED",
+        default_value = "90d",
+        value_name = "TIME"
+    )]
+    pub retain_finished: Keep,
+
+    /// How long the hub keeps lines of its audit log, in the same form; 0 keeps them for ever.
+    #[arg(
+        long,
+        env = "NABU_HUB_RETAIN_AUDIT",
+        default_value = "400d",
+        value_name = "TIME"
+    )]
+    pub retain_audit: Keep,
+
     /// A label of a cluster, for routes that match clusters by label. It counts beside the labels that `nabuctl cluster
     /// add` gave, and instead of one of the same key. Repeatable; in the environment separated by commas.
     #[arg(
@@ -227,6 +249,14 @@ pub struct AuthorityArgs {
 }
 
 impl Config {
+    /// What the executor is told.
+    pub fn executor(&self) -> Settings {
+        Settings {
+            max_attempts: self.max_attempts,
+            reserve: self.rate_limit_reserve,
+        }
+    }
+
     /// The labels of each cluster.
     pub fn labels_by_cluster(&self) -> HashMap<ClusterId, BTreeMap<String, String>> {
         let mut by_cluster: HashMap<_, BTreeMap<_, _>> = HashMap::new();

@@ -10,3 +10,4 @@ mod grpcurl;
 mod nabuctl;
 mod operations;
 mod responses;
+mod retention;

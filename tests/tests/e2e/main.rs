@@ -23,6 +23,7 @@ mod identity;
 mod objects;
 mod outages;
 mod refusals;
+mod retention;
 mod routes;
 mod watched_config;
 mod webhooks;
