@@ -234,6 +234,15 @@ pub struct AuthorityArgs {
     #[arg(long, env = "NABU_HUB_CA_ENCRYPTION_KEY_FILE", conflicts_with_all = ["ca_cert_file", "ca_key_file"])]
     pub ca_encryption_key_file: Option<PathBuf>,
 
+    /// File with the key before the one in --ca-encryption-key-file. What it has encrypted is encrypted by the new one at the
+    /// next start; after that this flag is not needed any more.
+    #[arg(
+        long,
+        env = "NABU_HUB_CA_OLD_ENCRYPTION_KEY_FILE",
+        requires = "ca_encryption_key_file"
+    )]
+    pub ca_old_encryption_key_file: Option<PathBuf>,
+
     /// Certificate (PEM) of an authority of your own that the hub certifies agents, administrators and itself by, instead
     /// of the built-in one.
     #[arg(long, env = "NABU_HUB_CA_CERT_FILE", requires = "ca_key_file")]

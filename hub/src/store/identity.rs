@@ -249,4 +249,11 @@ pub trait IdentityStore: Send + Sync {
         new: Option<AuthorityRecord>,
         audit: AuditEvent,
     ) -> Result<bool, StoreError>;
+
+    /// Replaces the sealed keys of authorities that are not retired, with the id of the key that sealed them.
+    async fn reseal_authorities(
+        &self,
+        resealed: Vec<AuthorityRecord>,
+        audit: AuditEvent,
+    ) -> Result<(), StoreError>;
 }

@@ -7,6 +7,7 @@ mod clusters;
 mod completion;
 mod filters;
 mod grpcurl;
+mod keys;
 mod nabuctl;
 mod operations;
 mod responses;

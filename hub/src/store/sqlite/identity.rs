@@ -193,6 +193,16 @@ impl IdentityStore for SqliteStore {
             .submit(move |c| Box::pin(put_authorities(c, state, new, audit)))
             .await
     }
+
+    async fn reseal_authorities(
+        &self,
+        resealed: Vec<AuthorityRecord>,
+        audit: AuditEvent,
+    ) -> Result<(), StoreError> {
+        self.writer
+            .submit(move |c| Box::pin(reseal_authorities(c, resealed, audit)))
+            .await
+    }
 }
 
 fn digest(row: &SqliteRow, name: &'static str) -> Result<Option<[u8; 32]>, StoreError> {
@@ -673,4 +683,23 @@ async fn put_authorities(
     .or_failed("retire authorities")?;
     write::audit(connection, None, audit).await?;
     Ok(true)
+}
+
+async fn reseal_authorities(
+    connection: &mut SqliteConnection,
+    resealed: Vec<AuthorityRecord>,
+    audit: AuditEvent,
+) -> Result<(), StoreError> {
+    for record in resealed {
+        sqlx::query(
+            "UPDATE authorities SET sealed_key = ?2, sealing_key_id = ?3 WHERE pin = ?1 AND retired_at IS NULL",
+        )
+        .bind(&record.pin)
+        .bind(&record.sealed_key)
+        .bind(&record.sealing_key_id)
+        .execute(&mut *connection)
+        .await
+        .or_failed("store an authority")?;
+    }
+    write::audit(connection, None, audit).await
 }
