@@ -12,7 +12,9 @@ use nabu_common::ids::ClusterId;
 use nabu_common::telemetry::LogArgs;
 
 use crate::admin::roles::RoleRule;
+use crate::execute::Settings;
 use crate::execute::gate::Budget;
+use crate::retention::Keep;
 
 /// The hub of Nabu: takes EventResponses from the agents of a fleet and opens one pull request for each.
 #[derive(Debug, Parser)]
@@ -165,13 +167,39 @@ pub struct Config {
     #[arg(long, env = "NABU_HUB_GITHUB_PER_HOUR", default_value_t = 480)]
     pub github_per_hour: u32,
 
+    /// Requests that the hub leaves of a budget that a forge tells of with its answers (`x-ratelimit-remaining`,
+    /// `RateLimit-Remaining`), but at most a tenth of the budget: with fewer, everything with that credential waits until the
+    /// budget begins anew. 0 waits when nothing is left.
+    #[arg(long, env = "NABU_HUB_RATE_LIMIT_RESERVE", default_value_t = 50)]
+    pub rate_limit_reserve: u64,
+
     /// How often the hub looks at pull requests that wait for people, in seconds; older ones are looked at less often. 0
     /// leaves it to webhooks.
     #[arg(long, env = "NABU_HUB_FOLLOW_SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=86400))]
     pub follow_seconds: u32,
 
-    /// A label of a cluster, for routes that match clusters by label. Repeatable; in the environment separated by
-    /// commas.
+    /// How long the hub keeps responses that have ended, with their attempts, after their end and the last news of their pull
+    /// request, for example 90d, 12h or 30m; 0 keeps them for ever. Those with an open pull request, or whose status the
+    /// cluster has not stored, are kept longer.
+    #[arg(
+        long,
+        env = "NABU_HUB_RETAIN_FINISHED",
+        default_value = "90d",
+        value_name = "TIME"
+    )]
+    pub retain_finished: Keep,
+
+    /// How long the hub keeps lines of its audit log, in the same form; 0 keeps them for ever.
+    #[arg(
+        long,
+        env = "NABU_HUB_RETAIN_AUDIT",
+        default_value = "400d",
+        value_name = "TIME"
+    )]
+    pub retain_audit: Keep,
+
+    /// A label of a cluster, for routes that match clusters by label. It counts beside the labels that `nabuctl cluster
+    /// add` gave, and instead of one of the same key. Repeatable; in the environment separated by commas.
     #[arg(
         long = "cluster-label",
         env = "NABU_HUB_CLUSTER_LABELS",
@@ -206,6 +234,15 @@ pub struct AuthorityArgs {
     #[arg(long, env = "NABU_HUB_CA_ENCRYPTION_KEY_FILE", conflicts_with_all = ["ca_cert_file", "ca_key_file"])]
     pub ca_encryption_key_file: Option<PathBuf>,
 
+    /// File with the key before the one in --ca-encryption-key-file. What it has encrypted is encrypted by the new one at the
+    /// next start; after that this flag is not needed any more.
+    #[arg(
+        long,
+        env = "NABU_HUB_CA_OLD_ENCRYPTION_KEY_FILE",
+        requires = "ca_encryption_key_file"
+    )]
+    pub ca_old_encryption_key_file: Option<PathBuf>,
+
     /// Certificate (PEM) of an authority of your own that the hub certifies agents, administrators and itself by, instead
     /// of the built-in one.
     #[arg(long, env = "NABU_HUB_CA_CERT_FILE", requires = "ca_key_file")]
@@ -221,6 +258,14 @@ pub struct AuthorityArgs {
 }
 
 impl Config {
+    /// What the executor is told.
+    pub fn executor(&self) -> Settings {
+        Settings {
+            max_attempts: self.max_attempts,
+            reserve: self.rate_limit_reserve,
+        }
+    }
+
     /// The labels of each cluster.
     pub fn labels_by_cluster(&self) -> HashMap<ClusterId, BTreeMap<String, String>> {
         let mut by_cluster: HashMap<_, BTreeMap<_, _>> = HashMap::new();

@@ -28,6 +28,7 @@ pub mod plan;
 pub mod queue_metrics;
 pub mod render;
 pub mod response;
+pub mod retention;
 pub mod routes;
 pub mod run;
 pub mod store;

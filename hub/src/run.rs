@@ -35,6 +35,7 @@ use crate::forge::registry::Forges;
 use crate::gateway::metrics::GatewayMetrics;
 use crate::gateway::{self, Gateway};
 use crate::queue_metrics::QueueMetrics;
+use crate::retention::Retention;
 use crate::routes::ConfigHandle;
 use crate::routes::folder::ConfigFolder;
 use crate::routes::handle::ConfigMetrics;
@@ -155,15 +156,13 @@ pub async fn serve(
         clusters: ClusterDirectory::new(config.labels_by_cluster()),
         statuses: Arc::new(gateway.clone()),
         metrics: ExecuteMetrics::register(&mut registry),
-        settings: execute::Settings {
-            max_attempts: config.max_attempts,
-        },
+        settings: config.executor(),
         lanes: std::sync::Mutex::new(Lanes::new(config.github_budget(), gates)),
         called: std::sync::Mutex::default(),
     };
-    let queue = QueueMetrics::register(&mut registry);
+    let kept = (Arc::clone(&store), store_check);
+    keep_house(&config, kept, &mut registry, &tasks, &shutdown);
     let follow_metrics = FollowMetrics::register(&mut registry);
-    tasks.spawn(queue.keep_fresh(Arc::clone(&store), store_check, shutdown.clone()));
     door.keep_fresh(&tasks, &gateway, &shutdown);
     let context = Arc::new(context);
     let operator = Operator::new(Arc::clone(&context), dispatcher.clone());
@@ -213,6 +212,20 @@ pub async fn serve(
     store.close().await;
     info!("the hub has stopped");
     served
+}
+
+/// What looks at the store now and then: its own health, queues, and what is kept long enough.
+fn keep_house(
+    config: &Config,
+    (store, check): (SharedStore, Check),
+    registry: &mut Registry,
+    tasks: &TaskTracker,
+    shutdown: &CancellationToken,
+) {
+    let queue = QueueMetrics::register(registry);
+    tasks.spawn(queue.keep_fresh(Arc::clone(&store), check, shutdown.clone()));
+    let retention = Retention::new(config.retain_finished, config.retain_audit, registry);
+    tasks.spawn(retention.keep_pruning(store, shutdown.clone()));
 }
 
 async fn ended(executor: tokio::task::JoinHandle<()>) {

@@ -3,6 +3,8 @@
 mod operations;
 mod story;
 
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
@@ -14,6 +16,7 @@ pub(super) use operations::{audit_event, config_status, forge};
 pub(super) use story::{decision, step, trial, waiting};
 
 use crate::change::{FileAction, FileChange, Intent};
+use crate::gateway::Said;
 use crate::response::Response;
 use crate::store::identity::ClusterIdentity;
 use crate::store::{AttemptRecord, AuditEvent, ClusterRecord, ResponseSummary, RoutedTo};
@@ -50,12 +53,19 @@ fn cluster_state(
     }
 }
 
+/// `said` is there if a session is open.
 pub(super) fn cluster(
     record: &ClusterRecord,
     identity: &ClusterIdentity,
-    connected: bool,
+    said: Option<Said>,
+    labels: &BTreeMap<String, String>,
 ) -> wire::Cluster {
     let facts = &record.facts;
+    let (last_error, last_error_at) = identity.last_error.clone().unzip();
+    let skew = |skew: SignedDuration| prost_types::Duration {
+        seconds: skew.as_secs(),
+        nanos: skew.subsec_nanos(),
+    };
     let (refused_uid, refused_at) = identity.refused.clone().unzip();
     wire::Cluster {
         state: cluster_state(record, identity, Timestamp::now()).to_owned(),
@@ -64,7 +74,12 @@ pub(super) fn cluster(
         certificate_not_after: identity.certificate_not_after.map(time),
         cluster_id: facts.cluster.to_string(),
         name: facts.cluster_name.clone(),
-        connected,
+        connected: said.is_some(),
+        backlog: said.and_then(|said| said.backlog),
+        clock_skew: said.and_then(|said| said.skew).map(skew),
+        last_error: last_error.unwrap_or_default(),
+        last_error_at: last_error_at.map(time),
+        labels: labels.clone().into_iter().collect(),
         // Before the first session there is nothing to see.
         last_seen_at: (record.epoch > 0).then(|| time(record.last_seen_at)),
         registered_at: Some(time(record.registered_at)),

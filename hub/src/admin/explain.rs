@@ -188,7 +188,7 @@ fn acknowledged(progress: &Progress, at: Timestamp, agent: String) -> Step {
     }
 }
 
-/// What a response waits for. `lane` is that of its change, once it is decided; `routed` whether a route takes it now.
+/// What a response waits for. `lane` is that of its change, or of the route that takes it now; `routed` whether one does.
 pub(super) fn waiting(
     progress: &Progress,
     lane: Option<&Standing>,

@@ -125,10 +125,15 @@ impl AdminService for Admin {
     ) -> Result<Response<ListClustersResponse>, Status> {
         let request = request.into_inner();
         let size = page_size(request.page_size)? as usize;
+        let only = Some(&request.cluster_id)
+            .filter(|id| !id.is_empty())
+            .map(|id| cluster_id("cluster_id", id))
+            .transpose()?;
         let clusters = self.store.clusters().await.map_err(failed)?;
-        let mut rest = clusters
-            .iter()
-            .filter(|cluster| cluster.facts.cluster.as_str() > request.page_token.as_str());
+        let mut rest = clusters.iter().filter(|cluster| {
+            let id = &cluster.facts.cluster;
+            id.as_str() > request.page_token.as_str() && only.as_ref().is_none_or(|only| only == id)
+        });
         let page: Vec<_> = rest.by_ref().take(size).collect();
         let next = if rest.next().is_some() {
             page.last().map(|last| last.facts.cluster.to_string())
@@ -136,12 +141,18 @@ impl AdminService for Admin {
             None
         };
         let identities = self.identities.cluster_identities().await.map_err(failed)?;
+        if let (Some(only), true) = (&only, page.is_empty()) {
+            let remedy = "`nabuctl cluster list` shows them";
+            return Err(missing("cluster", only.as_str(), remedy));
+        }
+        let directory = &self.operator.context().clusters;
         let clusters = page
             .into_iter()
             .map(|record| {
                 let id = &record.facts.cluster;
                 let identity = identities.get(id).cloned().unwrap_or_default();
-                convert::cluster(record, &identity, self.gateway.is_connected(id))
+                let labels = directory.labels(id, record.labels.clone());
+                convert::cluster(record, &identity, self.gateway.said(id), &labels)
             })
             .collect();
         Ok(Response::new(ListClustersResponse {

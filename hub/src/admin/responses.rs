@@ -66,7 +66,11 @@ impl ResponseService for Admin {
             },
         );
         let intent = record.progress.intent.as_ref();
-        let lane = intent.map(|intent| context.standing(&LaneId::of(&intent.target), now));
+        // Where it goes is decided when its turn has come; until then it stands in the line of the route that takes it.
+        let route = decision.route().and_then(|id| routes.by_id(id));
+        let target = intent.map(|intent| &intent.target);
+        let target = target.or_else(|| route.map(|route| &route.target));
+        let lane = target.map(|target| context.standing(&LaneId::of(target), now));
         let waiting = explain::waiting(
             &record.progress,
             lane.as_ref(),

@@ -5,6 +5,7 @@
 //! may ask for a certificate is decided by [`crate::enrolment`], [`crate::gateway`] and [`crate::admin`].
 
 pub mod first_admin;
+mod reseal;
 pub mod rotation;
 pub mod seal;
 pub mod signer;
@@ -155,7 +156,10 @@ impl HubAuthority {
         identities: SharedIdentities,
     ) -> Result<Option<Arc<Self>>, AuthorityError> {
         let (source, ring) = if let Some(path) = &config.ca_encryption_key_file {
-            let key = SealingKey::from_file(path)?;
+            let mut key = SealingKey::from_file(path)?;
+            if let Some(old) = &config.ca_old_encryption_key_file {
+                key = key.after(SealingKey::from_file(old)?);
+            }
             let ring = open_stored(&identities, &key, &config.trust_domain).await?;
             (Source::Stored(key), ring)
         } else if let (Some(cert), Some(key)) = (&config.ca_cert_file, &config.ca_key_file) {
@@ -436,6 +440,7 @@ async fn open_stored(
 ) -> Result<Ring, AuthorityError> {
     loop {
         if let Some((state, records)) = identities.authorities().await? {
+            reseal::reseal(identities, sealing, &records).await?;
             return unsealed(sealing, state, records);
         }
         let now = Timestamp::now();

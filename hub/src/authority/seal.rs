@@ -27,7 +27,8 @@ pub enum SealError {
     /// The authority was sealed by another key.
     #[error(
         "the authority in the database is encrypted by the key {sealed_by}, and --ca-encryption-key-file has the key \
-        {given}; give the file that it was made with"
+        {given}; give the file that it was made with, or, to go over to the new key, that one as --ca-old-encryption-key-file \
+        as well"
     )]
     OtherKey {
         /// The id of the key that is needed.
@@ -44,6 +45,8 @@ pub enum SealError {
 pub struct SealingKey {
     key: RandomizedNonceKey,
     id: String,
+    /// The one before; opens what it has sealed, and seals nothing any more.
+    older: Option<Box<SealingKey>>,
 }
 
 impl std::fmt::Debug for SealingKey {
@@ -74,7 +77,17 @@ impl SealingKey {
         hasher.update(b"nabu: id of a sealing key\0");
         hasher.update(bytes);
         let id = hex::encode(&hasher.finalize()[..8]);
-        Some(Self { key, id })
+        let older = None;
+        Some(Self { key, id, older })
+    }
+
+    /// The same key, which also opens what an older one has sealed.
+    #[must_use]
+    pub fn after(self, older: Self) -> Self {
+        Self {
+            older: Some(Box::new(older)),
+            ..self
+        }
     }
 
     /// Tells this key from others; says nothing about it.
@@ -97,12 +110,15 @@ impl SealingKey {
         Ok(sealed)
     }
 
-    /// Opens what a key of this id has sealed for `owner`.
+    /// Opens what a key of this id, this one or the one before it, has sealed for `owner`.
     ///
     /// # Errors
     /// If it was another key, or the content was changed.
     pub fn open(&self, owner: &str, sealed_by: &str, sealed: &[u8]) -> Result<Vec<u8>, SealError> {
         if sealed_by != self.id {
+            if let Some(older) = self.older.as_ref().filter(|older| older.id == sealed_by) {
+                return older.open(owner, sealed_by, sealed);
+            }
             return Err(SealError::OtherKey {
                 sealed_by: sealed_by.to_owned(),
                 given: self.id.clone(),
@@ -144,6 +160,19 @@ mod tests {
         changed[NONCE_LEN] ^= 1;
         assert!(key.open("a", key.id(), &changed).is_err());
         assert!(key.open("a", key.id(), &[0; 3]).is_err());
+    }
+
+    #[test]
+    fn a_key_opens_what_the_one_before_it_has_sealed_and_seals_by_itself() {
+        let key = |byte| SealingKey::new(&[byte; 32]).unwrap();
+        let sealed = key(1).seal("a", b"secret").unwrap();
+        let new = key(2).after(key(1));
+        assert_eq!(new.open("a", key(1).id(), &sealed).unwrap(), b"secret");
+        let again = new.seal("a", b"secret").unwrap();
+        assert_eq!(new.id(), key(2).id());
+        assert_eq!(key(2).open("a", new.id(), &again).unwrap(), b"secret");
+        let error = new.open("a", key(3).id(), &sealed).unwrap_err();
+        assert!(error.to_string().contains(key(3).id()), "{error}");
     }
 
     #[test]

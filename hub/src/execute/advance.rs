@@ -11,16 +11,15 @@ use nabu_common::ids::ResponseKey;
 use tracing::{Instrument as _, error, info, info_span, warn};
 
 use super::lanes::Ticket;
-use super::metrics::{AttemptLabels, DispatchLabels};
+use super::metrics::AttemptLabels;
+pub(super) use super::record::{apply, tell};
 use super::{Context, Farewell, close, clusters::ClusterFacts};
 use crate::change::ForgeTarget;
 use crate::forge::{Forge, ForgeError, Job, Made};
 use crate::plan::progress::{self, Moment};
 use crate::plan::{self, Attempt, Conclusion, Policy, Step};
 use crate::response::{Phase, Progress, Response, ResponseError};
-use crate::store::{
-    AttemptChange, AttemptResult, AuditEvent, ResponseSummary, RoutedTo, SideRecords, StoreError,
-};
+use crate::store::{AttemptChange, AttemptResult, AuditEvent, SideRecords, StoreError};
 
 /// How long to leave a response alone after a step of it panicked.
 const AFTER_PANIC: Duration = Duration::from_mins(1);
@@ -135,7 +134,11 @@ fn plan_step(
 }
 
 /// What is left to do after an attempt has ended.
-fn standing(progress: &Progress) -> Advanced {
+pub(super) fn standing(progress: &Progress) -> Advanced {
+    // What is not wanted any more waits for nothing.
+    if progress.cancel_requested.is_some() && !progress.phase.is_terminal() {
+        return Advanced::WaitUntil(Timestamp::now());
+    }
     let next = match &progress.follow_up {
         // It has come about just now, and nobody has planned for it.
         Some(follow_up) => Some(follow_up.next_at.unwrap_or_else(Timestamp::now)),
@@ -380,7 +383,7 @@ fn ended_text(progress: &Progress, error: Option<&ResponseError>) -> String {
     }
 }
 
-async fn conclude(
+pub(super) async fn conclude(
     context: &Context,
     response: &Response,
     conclusion: Conclusion,
@@ -404,11 +407,18 @@ async fn conclude(
         Conclusion::Cancelled { reason } => info!(reason, "the response is cancelled"),
     }
     let transition = Box::new(move |progress: &mut Progress| {
-        let before = progress.phase;
+        let (before, was_open) = (progress.phase, progress.attempt_open);
         progress::conclude(progress, &conclusion, moment);
         if before == progress.phase {
             return SideRecords::default();
         }
+        // Nobody was left to end an attempt that was interrupted.
+        let interrupted = was_open.then_some(AttemptChange::Ended {
+            at: moment.now,
+            result: AttemptResult::Interrupted,
+            error: None,
+            requests: 0,
+        });
         let detail = progress
             .outcome
             .as_ref()
@@ -416,7 +426,7 @@ async fn conclude(
             .unwrap_or_default();
         let audit = vec![by_hub(moment.now, progress.phase.as_str(), detail)];
         SideRecords {
-            attempts: Vec::new(),
+            attempts: interrupted.into_iter().collect(),
             audit,
         }
     });
@@ -458,64 +468,6 @@ pub(super) async fn mark_deleted(
     let progress = context.store.transition(key, transition).await?;
     Ok(progress
         .is_some_and(|progress| !progress.phase.is_terminal() || progress.follow_up.is_some()))
-}
-
-pub(super) async fn apply(
-    context: &Context,
-    response: &Response,
-    transition: crate::store::Transition,
-) -> Result<Option<Progress>, StoreError> {
-    let before = response.progress.revision;
-    let progress = context.store.transition(response.key(), transition).await?;
-    if let Some(progress) = &progress
-        && progress.revision > before
-    {
-        publish(context, response, progress);
-    }
-    Ok(progress)
-}
-
-fn publish(context: &Context, response: &Response, progress: &Progress) {
-    if progress.phase.is_terminal() {
-        count_ended(context, response, progress);
-    }
-    tell(context, response, progress);
-}
-
-/// Hands the newest status to whoever sends it to the cluster.
-pub(super) fn tell(context: &Context, response: &Response, progress: &Progress) {
-    if !progress.deleted {
-        context.statuses.publish(Arc::new(ResponseSummary {
-            key: response.key().clone(),
-            name: response.observation.name.clone(),
-            generation: response.observation.generation,
-            observed_at: response.observed_at,
-            progress: progress.clone(),
-            routed: progress.intent.as_ref().map(RoutedTo::of),
-        }));
-    }
-}
-
-fn count_ended(context: &Context, response: &Response, progress: &Progress) {
-    let provider = progress
-        .intent
-        .as_ref()
-        .map_or("none", |intent| intent.target.kind.as_str());
-    let outcome = progress
-        .outcome
-        .as_ref()
-        .map_or("", |outcome| outcome.kind.as_str());
-    context
-        .metrics
-        .dispatches
-        .get_or_create(&DispatchLabels { provider, outcome })
-        .inc();
-    if let Some(completed_at) = progress.completed_at {
-        let taken = completed_at
-            .duration_since(response.observed_at)
-            .as_secs_f64();
-        context.metrics.completion.observe(taken.max(0.0));
-    }
 }
 
 pub(super) fn by_hub(at: Timestamp, action: &str, detail: String) -> AuditEvent {

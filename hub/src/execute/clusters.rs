@@ -58,8 +58,7 @@ impl ClusterDirectory {
             .into_iter()
             .map(|record| {
                 let id = record.facts.cluster;
-                let mut labels = record.labels;
-                labels.extend(self.labels.get(&id).cloned().unwrap_or_default());
+                let labels = self.labels(&id, record.labels);
                 (
                     id,
                     Arc::new(ClusterFacts {
@@ -80,6 +79,18 @@ impl ClusterDirectory {
             .entry(cluster.clone())
             .or_insert_with(fallback)
             .clone())
+    }
+
+    /// The labels that count, key by key: `stored` are those that administrators gave, and over them lie those of the
+    /// command line.
+    pub fn labels(
+        &self,
+        cluster: &ClusterId,
+        mut stored: BTreeMap<String, String>,
+    ) -> BTreeMap<String, String> {
+        let own = self.labels.get(cluster).into_iter().flatten();
+        stored.extend(own.map(|(key, value)| (key.clone(), value.clone())));
+        stored
     }
 
     fn remembered(&self, cluster: &ClusterId) -> Option<Arc<ClusterFacts>> {

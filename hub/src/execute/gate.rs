@@ -42,6 +42,10 @@ pub struct Gate {
     reason: Option<String>,
     /// Until then attempts go one by one.
     careful_until: Option<Timestamp>,
+    /// The forge's budget is left alone before this time, so that no limit is met.
+    held_until: Option<Timestamp>,
+    /// What it said of that budget, for people.
+    held_reason: Option<String>,
     /// When attempts of the last hour began, oldest first; kept only as far as a budget needs it.
     begun: VecDeque<Timestamp>,
 }
@@ -49,7 +53,10 @@ pub struct Gate {
 impl Gate {
     /// When the next attempt may begin, if not now.
     pub fn opens_at(&self, budget: Budget, now: Timestamp) -> Option<Timestamp> {
-        let mut at = self.closed_until.unwrap_or(now).max(now);
+        let mut at = now;
+        for until in [self.closed_until, self.held_until].into_iter().flatten() {
+            at = at.max(until);
+        }
         if self.is_careful(now)
             && let Some(last) = self.begun.back()
         {
@@ -73,8 +80,13 @@ impl Gate {
 
     /// Until when the forge wants nothing, and what it said.
     pub fn closed(&self, now: Timestamp) -> Option<(Timestamp, &str)> {
-        let until = self.closed_until.filter(|until| *until > now)?;
-        Some((until, self.reason.as_deref().unwrap_or_default()))
+        let met = (self.closed_until, &self.reason);
+        let spared = (self.held_until, &self.held_reason);
+        let reasons = [met, spared].into_iter().filter_map(|(until, reason)| {
+            let until = until.filter(|until| *until > now)?;
+            Some((until, reason.as_deref().unwrap_or_default()))
+        });
+        reasons.max_by_key(|(until, _)| *until)
     }
 
     /// An attempt begins. Gives back whether that is worth storing.
@@ -102,6 +114,18 @@ impl Gate {
         }
         let careful = after(self.closed_until.unwrap_or(until), CAREFUL_FOR);
         self.careful_until = self.careful_until.max(Some(careful));
+    }
+
+    /// The forge's budget is used up, or nearly, and begins anew at `until`: nothing is begun before. No limit was met, so
+    /// that nobody has to go one by one afterwards. Gives back whether that is news.
+    pub fn hold(&mut self, until: Timestamp, reason: &str, now: Timestamp) -> bool {
+        let until = until.min(after(now, LONGEST_CLOSED));
+        let is_news = until > now && self.held_until.is_none_or(|known| known < until);
+        if is_news {
+            self.held_until = Some(until);
+            self.held_reason = Some(reason.to_owned());
+        }
+        is_news
     }
 
     /// Whether it holds nothing back any more.
@@ -192,8 +216,26 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_that_is_spared_opens_at_its_end_without_care_and_never_before_a_limit() {
+        let (mut gate, none) = (Gate::default(), Budget::default());
+        assert!(gate.hold(at(60), "12 left", at(0)));
+        assert!(!gate.hold(at(60), "11 left", at(1)), "known already");
+        assert!(!gate.hold(at(30), "", at(40)), "long past");
+        assert_eq!(gate.opens_at(none, at(10)), Some(at(60)));
+        assert_eq!(gate.closed(at(10)), Some((at(60), "12 left")));
+        assert!(!gate.is_idle(at(10)));
+        assert_eq!(gate.opens_at(none, at(60)), None);
+        assert!(!gate.is_careful(at(60)) && gate.is_idle(at(60)));
+        gate.limit(Duration::from_secs(90), "slow down", at(10));
+        assert_eq!(gate.closed(at(20)), Some((at(100), "slow down")));
+        assert!(gate.hold(at(99_999), "reset is wrong", at(20)));
+        assert_eq!(gate.closed(at(20)).unwrap().0, at(7220), "not for ever");
+    }
+
+    #[test]
     fn a_stored_gate_is_the_same_gate() {
         let mut gate = Gate::default();
+        gate.hold(at(60), "12 left", at(0));
         gate.limit(Duration::from_secs(30), "slow down", at(0));
         gate.begin(BUDGET, at(31));
         let text = serde_json::to_string(&gate).unwrap();

@@ -164,6 +164,14 @@ impl Lanes {
         self.changed.insert(ticket.lane.clone());
     }
 
+    /// A forge's budget with a credential is used up, or nearly: the whole lane waits until it begins anew.
+    pub fn hold(&mut self, ticket: &Ticket, until: Timestamp, reason: &str, now: Timestamp) {
+        let gate = self.gates.entry(ticket.lane.clone()).or_default();
+        if gate.hold(until, reason, now) {
+            self.changed.insert(ticket.lane.clone());
+        }
+    }
+
     /// Lanes that a limit of their forge holds up.
     pub fn closed(&self, now: Timestamp) -> usize {
         let closed = self

@@ -11,7 +11,10 @@ pub mod gate;
 pub mod lanes;
 pub mod metrics;
 pub mod operate;
+mod record;
 mod schedule;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -55,6 +58,8 @@ pub trait StatusSink: Send + Sync {
 pub struct Settings {
     /// Attempts for every response; 0 leaves it to routes and objects.
     pub max_attempts: u32,
+    /// Requests of a forge's budget that are left unused.
+    pub reserve: u64,
 }
 
 /// Everything that steps need.
@@ -81,6 +86,7 @@ pub struct Context {
 
 impl Context {
     fn enter_lane(&self, ticket: &Ticket, key: &ResponseKey) -> bool {
+        self.heed(ticket);
         lock(&self.lanes).enter(ticket, key, Timestamp::now())
     }
 
@@ -92,7 +98,9 @@ impl Context {
 
     /// Whether a limit holds up everybody with this credential.
     pub(crate) fn is_lane_closed(&self, target: &ForgeTarget) -> bool {
-        lock(&self.lanes).is_closed(&Ticket::for_target(target), Timestamp::now())
+        let ticket = Ticket::for_target(target);
+        self.heed(&ticket);
+        lock(&self.lanes).is_closed(&ticket, Timestamp::now())
     }
 
     /// How the lane of a credential stands.
@@ -109,7 +117,17 @@ impl Context {
         lock(&self.lanes).known()
     }
 
+    /// What a forge last said of its budget with a credential holds everybody with it up before a limit does.
+    fn heed(&self, ticket: &Ticket) {
+        let (now, reserve) = (Timestamp::now(), self.settings.reserve);
+        let spent = self.forges.sightings().spent(ticket.lane(), reserve, now);
+        if let Some((until, reason)) = spent {
+            lock(&self.lanes).hold(ticket, until, &reason, now);
+        }
+    }
+
     fn leave_lane(&self, ticket: &Ticket) {
+        self.heed(ticket);
         let next = lock(&self.lanes).leave(ticket, Timestamp::now());
         lock(&self.called).extend(next);
     }

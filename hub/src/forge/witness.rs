@@ -1,13 +1,17 @@
-//! What forges last said of our budget with each credential, for people. Decides nothing: whether to wait is decided by
-//! [`super::http`] and the gates.
+//! What forges last said of our budget with each credential: for people, and for the gates, which hold everything up that
+//! would use up what is left. What a refusal means is decided by [`super::http`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::HeaderMap;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
+use super::http::date;
 use crate::execute::lanes::LaneId;
+
+/// Clocks that differ by less are taken for the same: a forge's `Date` has whole seconds.
+const SAME_CLOCK: SignedDuration = SignedDuration::from_secs(5);
 
 /// A budget as a forge tells of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +47,30 @@ impl Sightings {
     /// What was last seen with a credential.
     pub fn of(&self, lane: &LaneId) -> Option<Sighting> {
         self.lock().get(lane).cloned()
+    }
+
+    /// Until when nothing more should be asked with a credential, and why: a budget has no more left than `reserve`, or
+    /// than its tenth part if that is less, so that a small budget can be used as well.
+    pub fn spent(
+        &self,
+        lane: &LaneId,
+        reserve: u64,
+        now: Timestamp,
+    ) -> Option<(Timestamp, String)> {
+        let sightings = self.lock();
+        let limits = sightings.get(lane)?.limits.iter();
+        let spent = limits.filter_map(|(resource, limit)| {
+            let until = limit.resets_at.filter(|at| *at > now)?;
+            let is_spent = limit.remaining <= reserve.min(limit.limit / 10);
+            is_spent.then_some((until, resource, limit))
+        });
+        let (until, resource, limit) = spent.max_by_key(|(until, ..)| *until)?;
+        let space = if resource.is_empty() { "" } else { " " };
+        let reason = format!(
+            "{} of {}{space}{resource} requests are left until {until:.0}",
+            limit.remaining, limit.limit
+        );
+        Some((until, reason))
     }
 
     /// Notes for one credential.
@@ -94,9 +122,15 @@ fn budget(headers: &HeaderMap, now: Timestamp) -> Option<(String, RateLimit)> {
         .filter(|c| c.is_ascii_alphanumeric() || *c == '_')
         .take(40)
         .collect();
+    // By the forge's clock; one second more, because it counts in whole ones.
     let resets_at = number("reset")
-        .and_then(|second| i64::try_from(second).ok())
-        .and_then(|second| Timestamp::from_second(second).ok());
+        .and_then(|second| i64::try_from(second).ok()?.checked_add(1))
+        .and_then(|second| Timestamp::from_second(second).ok())
+        .and_then(|reset| {
+            let ahead = date(headers).map(|theirs| theirs.duration_since(now));
+            let ahead = ahead.filter(|ahead| ahead.abs() > SAME_CLOCK);
+            reset.checked_sub(ahead.unwrap_or_default()).ok()
+        });
     Some((
         resource,
         RateLimit {
@@ -149,12 +183,42 @@ mod tests {
         assert_eq!(left, [("core", 4999), ("graphql", 11)]);
         assert_eq!(
             seen.limits["core"].resets_at.unwrap().as_second(),
-            1_800_000_000
+            1_800_000_001
         );
+
+        let until = Timestamp::from_second(1_800_000_001).unwrap();
+        let spent = |reserve, now| sightings.spent(&lane, reserve, now).map(|(at, _)| at);
+        assert_eq!(spent(10, now), None);
+        assert_eq!(spent(11, now), Some(until));
+        assert_eq!(spent(11, until), None, "it has begun anew");
+        let (_, why) = sightings.spent(&lane, 50, now).unwrap();
+        assert!(why.starts_with("11 of 5000 graphql requests"), "{why}");
 
         let gitlab = headers(&[("ratelimit-limit", "600"), ("ratelimit-remaining", "599")]);
         let (resource, limit) = budget(&gitlab, now).unwrap();
         assert_eq!((resource.as_str(), limit.limit), ("", 600));
         assert_eq!(budget(&headers(&[("ratelimit-remaining", "x")]), now), None);
+    }
+
+    #[test]
+    fn a_reserve_never_keeps_more_than_a_tenth_of_a_small_budget_and_goes_by_the_forges_clock() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let sightings = Sightings::default();
+        let lane = LaneId::of(&target());
+        let witness = sightings.witness(lane.clone());
+        // The forge's clock is an hour ahead: the period ends in a minute.
+        for (remaining, is_spent) in [("7", false), ("6", true), ("0", true)] {
+            let answer = headers(&[
+                ("ratelimit-limit", "60"),
+                ("ratelimit-remaining", remaining),
+                ("ratelimit-reset", "1800003659"),
+                ("date", "Fri, 15 Jan 2027 09:00:00 GMT"),
+            ]);
+            witness.note("ok", Some(&answer), now);
+            let spent = sightings.spent(&lane, 50, now).map(|(until, _)| until);
+            let minute = Timestamp::from_second(1_800_000_060).unwrap();
+            assert_eq!(spent, is_spent.then_some(minute), "{remaining}");
+        }
+        assert!(sightings.spent(&lane, 0, now).is_some());
     }
 }

@@ -79,6 +79,16 @@ struct Live {
     superseded: CancellationToken,
     /// Ends it for another reason.
     dismissal: Arc<identity::Dismissal>,
+    said: Said,
+}
+
+/// What the agent of a live session said of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// How far its clock was ahead of ours when the session was opened.
+    pub skew: Option<jiff::SignedDuration>,
+    /// EventResponses that it holds and we have not accepted; `None` before the first heartbeat.
+    pub backlog: Option<u64>,
 }
 
 impl Gateway {
@@ -112,6 +122,11 @@ impl Gateway {
         self.shared.sessions().contains_key(cluster)
     }
 
+    /// What the agent of a cluster said in its session; `None` without a session.
+    pub fn said(&self, cluster: &ClusterId) -> Option<Said> {
+        self.shared.sessions().get(cluster).map(|live| live.said)
+    }
+
     /// Waits until all sessions have said goodbye; to be called after `shutdown`.
     pub async fn drained(&self) {
         self.shared.tasks.close();
@@ -141,6 +156,14 @@ impl Shared {
             .sessions
             .set(i64::try_from(sessions.len()).unwrap_or(i64::MAX));
         true
+    }
+
+    /// The agent of a live session says how much it holds back.
+    fn heard_backlog(&self, cluster: &ClusterId, backlog: u64) {
+        self.metrics.backlog(cluster, backlog);
+        if let Some(live) = self.sessions().get_mut(cluster) {
+            live.said.backlog = Some(backlog);
+        }
     }
 
     fn unregister(&self, cluster: &ClusterId, epoch: u64) {

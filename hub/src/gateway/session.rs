@@ -22,7 +22,7 @@ use super::bounds::{CreditLine, FrameBounds, RefusalBounds};
 use super::identity::{self, Dismissal, RENEWAL};
 use super::ingest::{Ingest, Item, Stopped};
 use super::outbox::{Next, Outbox};
-use super::{Farewell, Live, Shared, convert};
+use super::{Farewell, Live, Said, Shared, convert};
 use crate::store::{Acknowledgement, AuditEvent, Registration, StoreError};
 
 /// How long an agent may take to say Hello.
@@ -170,6 +170,10 @@ impl Session {
                 outbox: Arc::clone(&live.outbox),
                 superseded: live.superseded.clone(),
                 dismissal: Arc::clone(&live.dismissal),
+                said: Said {
+                    skew,
+                    backlog: None,
+                },
             },
         );
         if !registered {
@@ -223,6 +227,7 @@ impl Session {
                 upgrade the hub first, then the agents"
             );
             self.shared.metrics.refused("UnsupportedVersion");
+            self.note("SessionRefused", &message).await;
             return Err(Farewell::new(GoodbyeReason::UnsupportedVersion, message).after(KEEP_AWAY));
         }
         if !hello.cluster_id.is_empty() && hello.cluster_id != self.cluster.as_str() {
@@ -241,19 +246,24 @@ impl Session {
         self.shared.metrics.refused("IdentityMismatch");
         let farewell = Farewell::new(GoodbyeReason::IdentityMismatch, message.clone());
         let farewell = farewell.after(KEEP_AWAY);
+        self.note("SessionRefused", &message).await;
+        farewell
+    }
+
+    /// Writes down what went wrong, unless something did a moment ago.
+    async fn note(&self, action: &str, message: &str) {
         if !(self.shared.refusals).is_news(&self.cluster, std::time::Instant::now()) {
-            return farewell;
+            return;
         }
         let event = AuditEvent {
             at: Timestamp::now(),
             actor: format!("agent/{}", self.cluster),
-            action: "SessionRefused".to_owned(),
-            detail: message,
+            action: action.to_owned(),
+            detail: message.chars().take(300).collect(),
         };
         if let Err(error) = self.shared.store.audit(Some(&self.cluster), event).await {
             error!(%error, "cannot write the audit log");
         }
-        farewell
     }
 
     /// `None` if the agent ended it.
@@ -320,10 +330,13 @@ impl Session {
                 Ok(Ok(None)) => return None,
                 Ok(Err(status)) => {
                     debug!(reason = status.message(), "the stream broke");
+                    let message = format!("the stream broke: {}", status.message());
+                    self.note("SessionLost", &message).await;
                     return None;
                 }
                 Err(_) => {
                     let message = format!("no frame for {silence:?}");
+                    self.note("SessionLost", &message).await;
                     return Some(Farewell::new(GoodbyeReason::ProtocolError, message));
                 }
             };
@@ -405,7 +418,7 @@ impl Session {
 
     fn heartbeat(&self, beat: &Heartbeat) {
         let now = Timestamp::now();
-        self.shared.metrics.backlog(&self.cluster, beat.backlog);
+        self.shared.heard_backlog(&self.cluster, beat.backlog);
         let ack = convert::frame(Outgoing::HeartbeatAck(HeartbeatAck {
             sent_at: Some(convert::time(now)),
         }));

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use nabu_common::ids::ClusterId;
 use nabu_proto::admin_v1::test_route_request::Source;
 use nabu_proto::admin_v1::{
     CancelResponseRequest, Cluster, ExplainResponseRequest, GetConfigStatusRequest,
@@ -63,6 +64,26 @@ pub(super) async fn clusters(
         view::clusters(&news).print_more(output, out)?;
         known = now;
     }
+}
+
+pub(super) async fn cluster(
+    connection: &Connection,
+    cluster: ClusterId,
+    output: Output,
+    out: Out<'_>,
+) -> anyhow::Result<()> {
+    let hub = client::connect(connection).await?;
+    let request = ListClustersRequest {
+        cluster_id: cluster.to_string(),
+        ..ListClustersRequest::default()
+    };
+    let answer = hub.clusters().list_clusters(request).await;
+    let clusters = answer.map_err(explain)?.into_inner().clusters;
+    // A hub that does not know the field yet gives all of them.
+    let mut clusters = clusters.into_iter();
+    let one = clusters.find(|one| one.cluster_id == cluster.as_str());
+    let one = one.with_context(|| format!("the hub knows no cluster {cluster}"))?;
+    view::cluster(&one, output, out)
 }
 
 pub(super) async fn response(

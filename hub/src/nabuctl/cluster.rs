@@ -21,7 +21,8 @@ use super::{Connection, Output, view};
 pub struct AddArgs {
     /// The cluster id.
     cluster: ClusterId,
-    /// A label of the cluster, for routes that match clusters by label. Repeatable.
+    /// A label of the cluster, for routes that match clusters by label. One of the same key on the hub's command line
+    /// (--cluster-label) goes before it. Repeatable.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
     /// How long the token can be used, for example 15m; 24h is the most.

@@ -22,6 +22,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
+use clap_complete::ArgValueCompleter;
 use cluster::Act;
 use nabu_common::ids::ClusterId;
 
@@ -161,26 +162,36 @@ pub enum ClusterCommand {
         #[arg(short, long)]
         watch: bool,
     },
+    /// Show everything that the hub knows of one cluster.
+    Get {
+        /// The cluster id.
+        #[arg(add = ArgValueCompleter::new(completion::cluster_names))]
+        cluster: ClusterId,
+    },
     /// Add a cluster, or let it join again: prints the command that installs its agent, with a join token for one use.
     Add(cluster::AddArgs),
     /// End the session of a cluster, and let it open none, renew nothing and enrol with no token.
     Revoke {
         /// The cluster id.
+        #[arg(add = ArgValueCompleter::new(completion::cluster_names))]
         cluster: ClusterId,
     },
     /// Take a revocation back.
     Restore {
         /// The cluster id.
+        #[arg(add = ArgValueCompleter::new(completion::cluster_names))]
         cluster: ClusterId,
     },
     /// Forget a cluster: ends its session, revokes its certificates and tokens for good, cancels what is unfinished.
     Remove {
         /// The cluster id.
+        #[arg(add = ArgValueCompleter::new(completion::cluster_names))]
         cluster: ClusterId,
     },
     /// Let another Kubernetes cluster take over a cluster id.
     Rebind {
         /// The cluster id.
+        #[arg(add = ArgValueCompleter::new(completion::cluster_names))]
         cluster: ClusterId,
         /// UID of the namespace kube-system of the cluster that takes over. The next one that opens a session if not given.
         #[arg(long, value_name = "UID")]
@@ -279,6 +290,9 @@ pub async fn run(cli: Cli, out: Out<'_>) -> anyhow::Result<()> {
         }
         Command::Cluster(ClusterCommand::Token(command)) => {
             cluster::token(&connection, command, output, out).await
+        }
+        Command::Cluster(ClusterCommand::Get { cluster }) => {
+            ask::cluster(asked, cluster, output, out).await
         }
         Command::Cluster(ClusterCommand::List { watch }) => {
             ask::clusters(asked, watch, output, out).await

@@ -1,6 +1,7 @@
 //! What every engine must do, as one suite.
 
 mod admin;
+pub(crate) mod retention;
 
 use std::sync::Arc;
 use std::time::Duration;

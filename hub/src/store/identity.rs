@@ -18,6 +18,15 @@ pub type SharedIdentities = Arc<dyn IdentityStore>;
 /// No cluster may have more tokens that can be used at one time.
 pub const TOKENS_OF_A_CLUSTER: u32 = 16;
 
+/// Actions of the audit log that tell of a fault between the hub and an agent. The index of them has the same list.
+pub const FAULTS: [&str; 5] = [
+    "FrameRefused",
+    "SessionEnded",
+    "SessionLost",
+    "SessionRefused",
+    "StatusRefused",
+];
+
 /// A join token that was just made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewToken {
@@ -96,6 +105,8 @@ pub struct ClusterIdentity {
     pub refused: Option<(String, Timestamp)>,
     /// When its newest certificate of the hub's authority runs out.
     pub certificate_not_after: Option<Timestamp>,
+    /// The newest line of the audit log about something that went wrong with its agent ([`FAULTS`]): what, and when.
+    pub last_error: Option<(String, Timestamp)>,
 }
 
 /// An authority as the store holds it.
@@ -238,4 +249,11 @@ pub trait IdentityStore: Send + Sync {
         new: Option<AuthorityRecord>,
         audit: AuditEvent,
     ) -> Result<bool, StoreError>;
+
+    /// Replaces the sealed keys of authorities that are not retired, with the id of the key that sealed them.
+    async fn reseal_authorities(
+        &self,
+        resealed: Vec<AuthorityRecord>,
+        audit: AuditEvent,
+    ) -> Result<(), StoreError>;
 }

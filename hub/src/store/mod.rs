@@ -161,7 +161,7 @@ pub enum AttemptChange {
     },
 }
 
-/// A line of the append-only audit log.
+/// A line of the audit log, which is append-only but for lines that are kept long enough.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
     /// When.
@@ -489,6 +489,14 @@ pub trait Store: Send + Sync {
 
     /// All gates that are stored.
     async fn gates(&self) -> Result<Vec<(LaneId, Gate)>, StoreError>;
+
+    /// Removes at most `limit` responses that ended before a time, and of which nothing more is to come: their pull request is
+    /// not followed or watched, nothing is left to do about it, and their status is acknowledged as they are (before that
+    /// time as well), or nobody is left to acknowledge it. Gives how many.
+    async fn prune_responses(&self, before: Timestamp, limit: u32) -> Result<u64, StoreError>;
+
+    /// Removes lines of the audit log from before a time, among the oldest `limit`. Gives how many.
+    async fn prune_audit(&self, before: Timestamp, limit: u32) -> Result<u64, StoreError>;
 
     /// Ends the writer after everything that was asked before is committed.
     async fn close(&self);

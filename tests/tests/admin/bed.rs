@@ -51,13 +51,6 @@ pub(crate) struct Agent {
 impl Agent {
     /// Opens a session.
     pub(crate) async fn connect(hub: &TestHub, cluster: &str) -> Result<Self> {
-        let channel = channel(hub.agents_url(), &hub.issue_agent(cluster)?).await?;
-        let (frames, outgoing) = mpsc::channel(64);
-        let answers = AgentServiceClient::new(channel)
-            .session(ReceiverStream::new(outgoing))
-            .await?
-            .into_inner();
-        let mut agent = Self { frames, answers };
         let hello = Hello {
             protocol_version: PROTOCOL_VERSION,
             kube_system_uid: format!("kube-system-of-{cluster}"),
@@ -65,6 +58,18 @@ impl Agent {
             kubernetes_version: "v1.35.4".to_owned(),
             ..Hello::default()
         };
+        Self::connect_with(hub, cluster, hello).await
+    }
+
+    /// Opens a session with this Hello.
+    pub(crate) async fn connect_with(hub: &TestHub, cluster: &str, hello: Hello) -> Result<Self> {
+        let channel = channel(hub.agents_url(), &hub.issue_agent(cluster)?).await?;
+        let (frames, outgoing) = mpsc::channel(64);
+        let answers = AgentServiceClient::new(channel)
+            .session(ReceiverStream::new(outgoing))
+            .await?
+            .into_inner();
+        let mut agent = Self { frames, answers };
         agent.say(Frame::Hello(hello)).await?;
         let welcome = agent.hear().await?;
         anyhow::ensure!(matches!(welcome, Answer::Welcome(_)), "{welcome:?}");

@@ -2,7 +2,13 @@
 
 mod access;
 mod bed;
+mod budgets;
+mod clusters;
+mod completion;
+mod filters;
 mod grpcurl;
+mod keys;
 mod nabuctl;
 mod operations;
 mod responses;
+mod retention;

@@ -28,7 +28,7 @@ fn run(hub: &TestHub, arguments: &[&str]) -> Result<Output> {
     Ok(command(hub, arguments)?.output()?)
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     assert!(
         output.status.success(),
         "{}",
@@ -38,7 +38,7 @@ fn text(output: &Output) -> String {
 }
 
 /// Makes the context `test`, and a response that has succeeded.
-async fn with_a_response(hub: &TestHub) -> Result<Agent> {
+pub(crate) async fn with_a_response(hub: &TestHub) -> Result<Agent> {
     let tls = hub.admin_tls().display().to_string();
     let set = [
         "--hub",
@@ -204,43 +204,6 @@ async fn a_watched_list_goes_on_with_what_changes() -> Result<()> {
     assert_eq!(lines.next().context("no line")??, "prod-eu/er-2");
     watching.kill()?;
     watching.wait()?;
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn bash_completes_the_names_that_the_hub_knows() -> Result<()> {
-    let hub = hub(noop_config("o/r"), &[]).await?;
-    let _agent = with_a_response(&hub).await?;
-    let folder = workspace_binary("nabuctl")?;
-    let folder = folder.parent().context("no folder")?;
-    let path = format!("{}:{}", folder.display(), std::env::var("PATH")?);
-    let script = r#"
-        source <(nabuctl completion bash)
-        complete_for() {
-            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_TYPE=9 COMPREPLY=()
-            _clap_complete_nabuctl nabuctl "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
-            printf '%s\n' "${COMPREPLY[@]}"
-        }
-        complete_for nabuctl response explain p
-        complete_for nabuctl response explain prod-eu er
-        complete_for nabuctl context use t
-        complete_for nabuctl respo
-    "#;
-    let output = Command::new("bash")
-        .args(["-c", script])
-        .env("PATH", path)
-        .env("NABU_CONTEXTS", hub.dir().join("contexts.yaml"))
-        .output()?;
-    let offered: Vec<String> = text(&output)
-        .lines()
-        .map(|line| line.trim().to_owned())
-        .collect();
-    for name in ["prod-eu", "er-1", "test", "response"] {
-        assert!(
-            offered.contains(&name.to_owned()),
-            "{name}: {offered:?} {output:?}"
-        );
-    }
     Ok(())
 }
 

@@ -41,7 +41,14 @@ async fn an_agent_enrols_with_a_token_once_and_needs_none_after_a_restart() -> R
     let arguments = ["--responder", &responder, "--leader-elect=false"];
     let mut agent = TestAgent::join(eu().await, "prod-eu", &hub, &arguments).await?;
     changes(&responder, &unique("er")).await?;
-    assert_eq!(listed(&hub, "prod-eu")?["state"], "Active");
+    let row = listed(&hub, "prod-eu")?;
+    assert_eq!(row["state"], "Active");
+    let until: jiff::Timestamp = row["certificateNotAfter"]
+        .as_str()
+        .context("no end")?
+        .parse()?;
+    let lives = until.duration_since(jiff::Timestamp::now());
+    assert!((1..=24).contains(&lives.as_hours()), "{row:#}");
     let tokens = hub.nabuctl(&["cluster", "token", "list"])?;
     assert!(tokens.contains("Used"), "{tokens}");
 

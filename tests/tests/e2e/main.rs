@@ -24,6 +24,7 @@ mod objects;
 mod outages;
 mod proxied;
 mod refusals;
+mod retention;
 mod routes;
 mod watched_config;
 mod webhooks;

@@ -20,6 +20,13 @@ pub struct Standing {
     pub opens_at: Option<Timestamp>,
 }
 
+impl Ticket {
+    /// The lane that it is for.
+    pub fn lane(&self) -> &LaneId {
+        &self.lane
+    }
+}
+
 impl LaneId {
     /// The lane of a target.
     pub fn of(target: &ForgeTarget) -> Self {

@@ -50,7 +50,7 @@ fn none_left(headers: &HeaderMap) -> bool {
 }
 
 /// The forge's own time.
-pub(super) fn date(headers: &HeaderMap) -> Option<Timestamp> {
+pub(in super::super) fn date(headers: &HeaderMap) -> Option<Timestamp> {
     let text = headers.get(DATE)?.to_str().ok()?;
     Some(rfc2822::parse(text).ok()?.timestamp())
 }

@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use url::Url;
 
-pub(super) use self::limit::speaks_of_limit;
+pub(super) use self::limit::{date, speaks_of_limit};
 use self::limit::{is_limit, retry_after};
 use self::reply::said;
 pub(super) use self::reply::{Reply, failed};

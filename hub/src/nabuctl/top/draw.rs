@@ -1,6 +1,7 @@
 //! Draws the state of `nabuctl top`. Pure: the same state and size give the same picture.
 
 use jiff::Timestamp;
+use nabu_proto::admin_v1::Cluster;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -10,7 +11,10 @@ use ratatui::widgets::{Block, Cell, Row, Table, TableState};
 use super::state::{Panel, State};
 use crate::nabuctl::table::{Tone, visible};
 use crate::nabuctl::view::phase_tone;
-use crate::nabuctl::view::text::age;
+use crate::nabuctl::view::text::{age, seconds, skew, timestamp};
+
+/// A clock that is further off, in seconds, is worth a look.
+const CLOCK_OFF: f64 = 5.0;
 
 /// The whole screen.
 pub(super) fn draw(state: &State, now: Timestamp, colours: bool, frame: &mut Frame<'_>) {
@@ -54,6 +58,30 @@ fn headline(state: &State, now: Timestamp, paint: Paint) -> Line<'static> {
     line
 }
 
+/// What went wrong last, and how long ago.
+fn fault(cluster: &Cluster, now: Timestamp) -> String {
+    match cluster.last_error.as_str() {
+        "" => String::new(),
+        text => format!("{} ago: {text}", age(cluster.last_error_at, now)),
+    }
+}
+
+/// How long a certificate is good for.
+fn until(at: Option<prost_types::Timestamp>, now: Timestamp) -> String {
+    match timestamp(at) {
+        Some(end) if end <= now => "ended".to_owned(),
+        // The same as the age of now, seen from the end.
+        Some(end) => age(
+            Some(prost_types::Timestamp {
+                seconds: now.as_second(),
+                nanos: 0,
+            }),
+            end,
+        ),
+        None => String::new(),
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Paint {
     colours: bool,
@@ -91,8 +119,16 @@ impl Paint {
                 plain(&age(one.last_seen_at, now)),
                 plain(&one.unfinished.to_string()),
                 plain(&age(one.oldest_unfinished_at, now)),
+                plain(
+                    &one.backlog
+                        .map(|count| count.to_string())
+                        .unwrap_or_default(),
+                ),
+                self.clock(one.clock_skew),
+                plain(&until(one.certificate_not_after, now)),
                 plain(&one.agent_version),
                 plain(&one.kubernetes_version),
+                plain(&fault(one, now)),
             ])
         });
         let headings = [
@@ -101,8 +137,12 @@ impl Paint {
             "SEEN",
             "UNFINISHED",
             "OLDEST",
+            "BACKLOG",
+            "CLOCK",
+            "CERT",
             "AGENT",
             "KUBERNETES",
+            "LAST ERROR",
         ];
         let widths = [
             Constraint::Fill(2),
@@ -110,11 +150,20 @@ impl Paint {
             Constraint::Length(6),
             Constraint::Length(10),
             Constraint::Length(6),
+            Constraint::Length(7),
+            Constraint::Length(7),
+            Constraint::Length(5),
             Constraint::Fill(1),
             Constraint::Fill(1),
+            Constraint::Fill(2),
         ];
         let table = Table::new(rows, widths).header(header(&headings));
         list(table, "Clusters", state, Panel::Clusters, area, frame);
+    }
+
+    fn clock(self, off: Option<prost_types::Duration>) -> Cell<'static> {
+        let far = seconds(off).is_some_and(|seconds| seconds.abs() > CLOCK_OFF);
+        self.toned(&skew(off), if far { Tone::Warning } else { Tone::Plain })
     }
 
     fn forges(self, state: &State, now: Timestamp, area: Rect, frame: &mut Frame<'_>) {
@@ -265,6 +314,17 @@ mod tests {
                 connected: true,
                 unfinished: 3,
                 last_seen_at: seen,
+                backlog: Some(17),
+                clock_skew: Some(prost_types::Duration {
+                    seconds: -7,
+                    nanos: 0,
+                }),
+                certificate_not_after: Some(prost_types::Timestamp {
+                    seconds: 1_800_007_260,
+                    nanos: 0,
+                }),
+                last_error: "SessionLost: no frame".to_owned(),
+                last_error_at: seen,
                 ..Cluster::default()
             }],
             forges: vec![Forge {
@@ -288,8 +348,10 @@ mod tests {
 
     #[test]
     fn the_screen_has_the_fleet_the_forges_and_the_newest_responses() {
-        let screen = picture(&state(), 100, 24);
+        let screen = picture(&state(), 140, 24);
         for part in [
+            "17      -7.0s   2h",
+            "60s ago: SessionLost",
             "https://hub:8444  hub 0.1.0  1/1 clusters connected  3 unfinished",
             "Clusters",
             "prod-eu",

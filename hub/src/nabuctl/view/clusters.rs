@@ -1,11 +1,23 @@
-//! Clusters.
+//! Clusters, and one of them with everything that is known of it.
 
 use nabu_proto::admin_v1::Cluster;
 
 use super::json::cluster_json;
-use super::text::time;
-use crate::nabuctl::output::Listing;
-use crate::nabuctl::table::{Cell, Tone};
+use super::text::{skew, time};
+use crate::nabuctl::output::{Listing, Out, Output, print_value};
+use crate::nabuctl::table::{Cell, Tone, visible};
+
+fn backlog(cluster: &Cluster) -> String {
+    let backlog = cluster.backlog.map(|backlog| backlog.to_string());
+    backlog.unwrap_or_default()
+}
+
+fn labels(cluster: &Cluster) -> String {
+    let mut labels: Vec<_> = cluster.labels.iter().collect();
+    labels.sort();
+    let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
+    labels.collect::<Vec<_>>().join(",")
+}
 
 pub(in crate::nabuctl) fn clusters(clusters: &[Cluster]) -> Listing {
     let row = |cluster: &Cluster| -> Vec<Cell> {
@@ -23,10 +35,16 @@ pub(in crate::nabuctl) fn clusters(clusters: &[Cluster]) -> Listing {
             cluster.unfinished.to_string().into(),
             cluster.agent_version.as_str().into(),
             cluster.kubernetes_version.as_str().into(),
+            time(cluster.oldest_unfinished_at).into(),
+            backlog(cluster).into(),
+            skew(cluster.clock_skew).into(),
+            time(cluster.certificate_not_after).into(),
+            cluster.last_error.as_str().into(),
+            time(cluster.last_error_at).into(),
+            labels(cluster).into(),
             cluster.responder_names.join(",").into(),
             cluster.kube_system_uid.as_str().into(),
             cluster.session_epoch.to_string().into(),
-            time(cluster.certificate_not_after).into(),
             cluster.refused_kube_system_uid.as_str().into(),
         ]
     };
@@ -40,10 +58,16 @@ pub(in crate::nabuctl) fn clusters(clusters: &[Cluster]) -> Listing {
             "UNFINISHED",
             "AGENT",
             "KUBERNETES",
+            "OLDEST UNFINISHED",
+            "BACKLOG",
+            "CLOCK",
+            "CERTIFICATE UNTIL",
+            "LAST ERROR",
+            "ERROR AT",
+            "LABELS",
             "RESPONDERS",
             "KUBE-SYSTEM UID",
             "EPOCH",
-            "CERTIFICATE UNTIL",
             "REFUSED UID",
         ],
         narrow: 8,
@@ -55,4 +79,53 @@ pub(in crate::nabuctl) fn clusters(clusters: &[Cluster]) -> Listing {
         values: clusters.iter().map(cluster_json).collect(),
         empty: "the hub knows no cluster yet",
     }
+}
+
+pub(in crate::nabuctl) fn cluster(
+    one: &Cluster,
+    output: Output,
+    out: Out<'_>,
+) -> anyhow::Result<()> {
+    match output {
+        Output::Json | Output::Yaml => return print_value(&cluster_json(one), output, out),
+        Output::Name => return Ok(writeln!(out, "{}", visible(&one.cluster_id))?),
+        Output::Table | Output::Wide => {}
+    }
+    let session = if one.connected {
+        format!("open (epoch {})", one.session_epoch)
+    } else {
+        "none".to_owned()
+    };
+    let at = |text: &str, at| match text {
+        "" => String::new(),
+        text => format!("{}  {text}", time(at)),
+    };
+    for (label, text) in [
+        ("Cluster", one.cluster_id.clone()),
+        ("Name", one.name.clone()),
+        ("State", one.state.clone()),
+        ("Labels", labels(one)),
+        ("Session", session),
+        ("Last seen", time(one.last_seen_at)),
+        ("Registered", time(one.registered_at)),
+        ("Agent", one.agent_version.clone()),
+        ("Kubernetes", one.kubernetes_version.clone()),
+        ("Clock", skew(one.clock_skew)),
+        ("Certificate until", time(one.certificate_not_after)),
+        ("Responders", one.responder_names.join(", ")),
+        ("Kube-system UID", one.kube_system_uid.clone()),
+        ("Backlog", backlog(one)),
+        ("Unfinished", one.unfinished.to_string()),
+        ("Oldest unfinished", time(one.oldest_unfinished_at)),
+        ("Last error", at(&one.last_error, one.last_error_at)),
+        (
+            "Refused UID",
+            at(&one.refused_kube_system_uid, one.refused_at),
+        ),
+    ] {
+        if !text.is_empty() {
+            writeln!(out, "{:<19}{}", format!("{label}:"), visible(&text))?;
+        }
+    }
+    Ok(())
 }

@@ -6,7 +6,7 @@ use nabu_proto::admin_v1::{
 };
 use serde_json::{Value, json};
 
-use super::text::timestamp;
+use super::text::{seconds, timestamp};
 
 pub(in crate::nabuctl) fn json_time(at: Option<prost_types::Timestamp>) -> Value {
     timestamp(at).map_or(Value::Null, |at| Value::String(at.to_string()))
@@ -30,6 +30,11 @@ pub(in crate::nabuctl) fn cluster_json(cluster: &Cluster) -> Value {
         "refusedKubeSystemUid": cluster.refused_kube_system_uid,
         "refusedAt": json_time(cluster.refused_at),
         "certificateNotAfter": json_time(cluster.certificate_not_after),
+        "backlog": cluster.backlog,
+        "clockSkewSeconds": seconds(cluster.clock_skew),
+        "lastError": cluster.last_error,
+        "lastErrorAt": json_time(cluster.last_error_at),
+        "labels": cluster.labels,
     })
 }
 

@@ -8,7 +8,7 @@ mod responses;
 mod story;
 pub(super) mod text;
 
-pub(super) use clusters::clusters;
+pub(super) use clusters::{cluster, clusters};
 pub(super) use identities::{rotation, tokens};
 pub(super) use operations::{audit, config, forges, version};
 pub(super) use responses::{list, response};

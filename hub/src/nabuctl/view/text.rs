@@ -27,9 +27,36 @@ pub(in crate::nabuctl) fn age(at: Option<prost_types::Timestamp>, now: Timestamp
     }
 }
 
+/// A span in seconds.
+pub(in crate::nabuctl) fn seconds(span: Option<prost_types::Duration>) -> Option<f64> {
+    let span = span?;
+    let whole = span
+        .seconds
+        .saturating_mul(1000)
+        .saturating_add(i64::from(span.nanos / 1_000_000));
+    #[expect(clippy::cast_precision_loss, reason = "no clock is that far off")]
+    let seconds = whole as f64 / 1000.0;
+    Some(seconds)
+}
+
+/// How far a clock is off, for people: `+` is ahead of the hub's.
+pub(in crate::nabuctl) fn skew(span: Option<prost_types::Duration>) -> String {
+    seconds(span)
+        .map(|seconds| format!("{seconds:+.1}s"))
+        .unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_that_goes_slow_has_a_minus() {
+        let span = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
+        assert_eq!(skew(span(-1, -500_000_000)), "-1.5s");
+        assert_eq!(skew(span(90, 0)), "+90.0s");
+        assert_eq!(skew(None), "");
+    }
 
     #[test]
     fn an_age_has_one_unit() {

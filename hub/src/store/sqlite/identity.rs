@@ -193,6 +193,16 @@ impl IdentityStore for SqliteStore {
             .submit(move |c| Box::pin(put_authorities(c, state, new, audit)))
             .await
     }
+
+    async fn reseal_authorities(
+        &self,
+        resealed: Vec<AuthorityRecord>,
+        audit: AuditEvent,
+    ) -> Result<(), StoreError> {
+        self.writer
+            .submit(move |c| Box::pin(reseal_authorities(c, resealed, audit)))
+            .await
+    }
 }
 
 fn digest(row: &SqliteRow, name: &'static str) -> Result<Option<[u8; 32]>, StoreError> {
@@ -555,8 +565,10 @@ async fn cluster_identities(
     let rows = sqlx::query(
         "SELECT c.cluster, c.revoked_at, c.refused_uid, c.refused_at,
             (SELECT t.not_after FROM certificates AS t WHERE t.identity = 'cluster/' || c.cluster
-                ORDER BY t.id DESC LIMIT 1) AS not_after
-        FROM clusters AS c WHERE c.removed_at IS NULL",
+                ORDER BY t.id DESC LIMIT 1) AS not_after, a.action AS fault, a.detail AS fault_detail, a.at AS fault_at
+        FROM clusters AS c LEFT JOIN audit AS a ON a.id = (SELECT max(id) FROM audit WHERE cluster = c.cluster
+            AND action IN ('FrameRefused', 'SessionEnded', 'SessionLost', 'SessionRefused', 'StatusRefused'))
+        WHERE c.removed_at IS NULL",
     )
     .fetch_all(readers)
     .await
@@ -568,10 +580,21 @@ async fn cluster_identities(
                 revoked_at: optional_time(row, "revoked_at")?,
                 refused: uid.zip(optional_time(row, "refused_at")?),
                 certificate_not_after: optional_time(row, "not_after")?,
+                last_error: fault(row)?,
             };
             Ok((cluster_id(row)?, identity))
         })
         .collect()
+}
+
+/// What went wrong last, as a sentence with the word of the audit log before it.
+fn fault(row: &SqliteRow) -> Result<Option<(String, Timestamp)>, StoreError> {
+    let action: Option<String> = column(row, "fault")?;
+    let detail: Option<String> = column(row, "fault_detail")?;
+    let words = action
+        .zip(detail)
+        .map(|(action, detail)| format!("{action}: {detail}"));
+    Ok(words.zip(optional_time(row, "fault_at")?))
 }
 
 async fn authorities(
@@ -660,4 +683,23 @@ async fn put_authorities(
     .or_failed("retire authorities")?;
     write::audit(connection, None, audit).await?;
     Ok(true)
+}
+
+async fn reseal_authorities(
+    connection: &mut SqliteConnection,
+    resealed: Vec<AuthorityRecord>,
+    audit: AuditEvent,
+) -> Result<(), StoreError> {
+    for record in resealed {
+        sqlx::query(
+            "UPDATE authorities SET sealed_key = ?2, sealing_key_id = ?3 WHERE pin = ?1 AND retired_at IS NULL",
+        )
+        .bind(&record.pin)
+        .bind(&record.sealed_key)
+        .bind(&record.sealing_key_id)
+        .execute(&mut *connection)
+        .await
+        .or_failed("store an authority")?;
+    }
+    write::audit(connection, None, audit).await
 }

@@ -7,6 +7,7 @@ mod admin;
 mod filter;
 mod identity;
 mod read;
+mod retention;
 mod rows;
 mod write;
 mod writer;
@@ -361,6 +362,18 @@ impl Store for SqliteStore {
         read::gates(&self.readers).await
     }
 
+    async fn prune_responses(&self, before: Timestamp, limit: u32) -> Result<u64, StoreError> {
+        self.writer
+            .submit(move |c| Box::pin(retention::prune_responses(c, before, limit)))
+            .await
+    }
+
+    async fn prune_audit(&self, before: Timestamp, limit: u32) -> Result<u64, StoreError> {
+        self.writer
+            .submit(move |c| Box::pin(retention::prune_audit(c, before, limit)))
+            .await
+    }
+
     async fn close(&self) {
         self.writer.close().await;
         self.readers.close().await;
@@ -386,6 +399,31 @@ mod tests {
     async fn it_does_what_a_store_must_do() {
         let (_folder, store) = fresh().await;
         conformance::run(store).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn it_forgets_what_is_done_and_keeps_everything_else() {
+        let (_folder, store) = fresh().await;
+        conformance::retention::run(store.as_ref()).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn nobody_removes_a_line_of_the_audit_log_that_is_not_old() {
+        let (folder, store) = fresh().await;
+        conformance::retention::run(store.as_ref()).await;
+        let path = folder.path().join("nabu.db");
+        let mut other = SqliteConnectOptions::new()
+            .filename(path)
+            .connect()
+            .await
+            .unwrap();
+        sqlx::query("INSERT INTO audit (at, actor, action, detail) VALUES (1800000900000000, 'x', 'y', 'z')")
+            .execute(&mut other)
+            .await
+            .unwrap();
+        let refused = sqlx::query("DELETE FROM audit WHERE at >= 1800000900000000");
+        let error = refused.execute(&mut other).await.unwrap_err().to_string();
+        assert!(error.contains("append-only"), "{error}");
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::server::Server;
+use super::server::{Server, lock};
 use crate::test_forge::faults::{Limit, Reply};
 
 /// Requests in an hour.
@@ -25,16 +25,30 @@ pub(super) struct Budget {
     pub reset: Timestamp,
 }
 
-/// What is left now; it is filled again at the next full hour.
+/// From now on only so many requests are left, until `reset`.
+pub(super) fn leave(server: &Server, remaining: u32, reset: Timestamp) {
+    *lock(&server.resets_at) = Some(reset);
+    let used = HOURLY.saturating_sub(remaining);
+    server.used.store(used, Ordering::Relaxed);
+}
+
+/// What is left now; it is filled again at the next full hour, or when a test said.
 pub(super) fn current(server: &Server) -> Budget {
+    let moment = Timestamp::now();
+    let mut resets_at = lock(&server.resets_at);
+    if resets_at.is_some_and(|reset| reset <= moment) {
+        *resets_at = None;
+        server.used.store(0, Ordering::Relaxed);
+    }
     let used = server.used.load(Ordering::Relaxed).min(HOURLY);
-    let now = Timestamp::now().as_second();
+    let now = moment.as_second();
     let next_hour = now - now.rem_euclid(3600) + 3600;
+    let next_hour = Timestamp::from_second(next_hour).unwrap_or(Timestamp::MAX);
     Budget {
         limit: HOURLY,
         remaining: HOURLY - used,
         used,
-        reset: Timestamp::from_second(next_hour).unwrap_or(Timestamp::MAX),
+        reset: resets_at.unwrap_or(next_hour),
     }
 }
 

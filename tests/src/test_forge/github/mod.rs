@@ -254,6 +254,11 @@ impl TestGithub {
         self.server.faults.add(fault);
     }
 
+    /// From now on only so many requests are left of the hourly budget, which is filled again at `reset`.
+    pub fn leave_budget(&self, remaining: u32, reset: jiff::Timestamp) {
+        limits::leave(&self.server, remaining, reset);
+    }
+
     /// What fails on purpose, to hold and release requests.
     pub fn faults(&self) -> &Faults {
         &self.server.faults

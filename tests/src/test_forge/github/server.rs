@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
+use jiff::Timestamp;
 
 use super::auth::{Caller, Credentials};
 use super::error::ApiResult;
@@ -31,6 +32,8 @@ pub(super) struct Server {
     pub credentials: Credentials,
     /// Requests that count against the hourly budget.
     pub used: AtomicU32,
+    /// When the hourly budget is filled again, if not at the next full hour.
+    pub resets_at: Mutex<Option<Timestamp>>,
     /// Whether nobody gets an answer.
     pub stopped: AtomicBool,
     /// Whether a commit that the forge makes keeps the mode of a file that may be run.
@@ -60,6 +63,7 @@ impl Server {
             faults: Arc::default(),
             credentials,
             used: AtomicU32::new(0),
+            resets_at: Mutex::default(),
             stopped: AtomicBool::new(false),
             keeps_modes: AtomicBool::new(false),
             public_paths,

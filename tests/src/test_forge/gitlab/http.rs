@@ -37,11 +37,35 @@ pub(super) struct Server {
     pub(super) prefix: String,
     /// Merge requests as reads see them that lag behind. GitLab reads them from replicas of its database; git has none.
     pub(super) frozen: Mutex<Option<AllMergeRequests>>,
+    /// Requests that are left, and when they begin anew; `None` says nothing, as a server without limits does.
+    pub(super) budget: Mutex<Option<(u32, Timestamp)>>,
 }
 
 impl Server {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn budget(&self) -> MutexGuard<'_, Option<(u32, Timestamp)>> {
+        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes one request off the budget; the headers that tell of the rest.
+    fn spend(&self) -> Vec<(&'static str, String)> {
+        let mut budget = self.budget();
+        let Some((left, reset)) = budget.as_mut() else {
+            return Vec::new();
+        };
+        if *reset <= Timestamp::now() {
+            *budget = None;
+            return Vec::new();
+        }
+        *left = left.saturating_sub(1);
+        vec![
+            ("ratelimit-limit", "2000".to_owned()),
+            ("ratelimit-remaining", left.to_string()),
+            ("ratelimit-reset", reset.as_second().to_string()),
+        ]
     }
 
     /// Keeps the picture of now for [`Effect::Frozen`].
@@ -288,6 +312,9 @@ fn send(server: &Server, number: u32, ending: Ending) -> Response {
     server.log.end(number, reply.status, &reply.body);
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = Response::builder().status(status);
+    for (name, value) in server.spend() {
+        response = response.header(name, value);
+    }
     for (name, value) in &reply.headers {
         response = response.header(name, value);
     }

@@ -86,6 +86,7 @@ impl TestGitlab {
                 faults: Arc::default(),
                 prefix: prefix.to_owned(),
                 frozen: Mutex::default(),
+                budget: Mutex::default(),
             }),
             port,
             serving: CancellationToken::new(),
@@ -210,6 +211,11 @@ impl TestGitlab {
     /// Whether the server takes no changes, as in maintenance mode.
     pub fn set_read_only(&self, read_only: bool) {
         self.server.state().read_only = read_only;
+    }
+
+    /// From now on every answer tells of a budget of which so many requests are left until `reset`, as gitlab.com does.
+    pub fn leave_budget(&self, remaining: u32, reset: jiff::Timestamp) {
+        *self.server.budget() = Some((remaining, reset));
     }
 
     /// What is to fail.

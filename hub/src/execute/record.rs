@@ -1,0 +1,81 @@
+//! Stores what a step means for a response, counts its end, and tells its cluster.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::Context;
+use super::metrics::DispatchLabels;
+use crate::response::{Progress, Response};
+use crate::store::{ResponseSummary, RoutedTo, StoreError, Transition};
+
+pub(super) async fn apply(
+    context: &Context,
+    response: &Response,
+    transition: Transition,
+) -> Result<Option<Progress>, StoreError> {
+    let before = response.progress.revision;
+    let (transition, ends) = watched(transition);
+    let progress = context.store.transition(response.key(), transition).await?;
+    if let Some(progress) = &progress
+        && progress.revision > before
+    {
+        if ends.load(Ordering::Acquire) {
+            count_ended(context, response, progress);
+        }
+        tell(context, response, progress);
+    }
+    Ok(progress)
+}
+
+/// The same transition, and whether it was the one that ended the response: another may have done so since the record
+/// was read, and each end counts once.
+fn watched(transition: Transition) -> (Transition, Arc<AtomicBool>) {
+    let ends = Arc::new(AtomicBool::new(false));
+    let noted = Arc::clone(&ends);
+    let watched = Box::new(move |progress: &mut Progress| {
+        let had_ended = progress.phase.is_terminal();
+        let records = transition(progress);
+        noted.store(
+            !had_ended && progress.phase.is_terminal(),
+            Ordering::Release,
+        );
+        records
+    });
+    (watched, ends)
+}
+
+/// Hands the newest status to whoever sends it to the cluster.
+pub(super) fn tell(context: &Context, response: &Response, progress: &Progress) {
+    if !progress.deleted {
+        context.statuses.publish(Arc::new(ResponseSummary {
+            key: response.key().clone(),
+            name: response.observation.name.clone(),
+            generation: response.observation.generation,
+            observed_at: response.observed_at,
+            progress: progress.clone(),
+            routed: progress.intent.as_ref().map(RoutedTo::of),
+        }));
+    }
+}
+
+fn count_ended(context: &Context, response: &Response, progress: &Progress) {
+    let provider = progress
+        .intent
+        .as_ref()
+        .map_or("none", |intent| intent.target.kind.as_str());
+    let outcome = progress
+        .outcome
+        .as_ref()
+        .map_or("", |outcome| outcome.kind.as_str());
+    context
+        .metrics
+        .dispatches
+        .get_or_create(&DispatchLabels { provider, outcome })
+        .inc();
+    if let Some(completed_at) = progress.completed_at {
+        let taken = completed_at
+            .duration_since(response.observed_at)
+            .as_secs_f64();
+        context.metrics.completion.observe(taken.max(0.0));
+    }
+}
