@@ -244,6 +244,17 @@ impl Forgejo {
         failed(ErrorType::Permanent, "RepositoryNotFound", detail)
     }
 
+    /// The server makes a change to a repository without any commit the first commit, and its branch the default branch,
+    /// which it does not let anybody remove.
+    fn first_commit(&self, api: &Api<'_>) -> ForgeError {
+        let branch = &api.job.intent.branch;
+        let detail = format!(
+            "{} had no commit yet, so the forge has made the change the first one, on the branch {branch}; make a commit on its base branch and that the default branch, remove {branch}, then create a new EventResponse",
+            self.http.place()
+        );
+        failed(ErrorType::Permanent, "RepositoryEmpty", detail)
+    }
+
     fn repository_empty(&self) -> ForgeError {
         let detail = format!(
             "{} has no commit yet; make a first one on its base branch",
