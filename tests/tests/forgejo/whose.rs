@@ -64,7 +64,7 @@ async fn a_pull_request_from_a_fork_is_never_adopted() {
     let intent = bed.intent("u-1", &REVOKE);
     let foreign = bed
         .repository
-        .add_pull_request_from_fork(&intent.branch, &intent.body)
+        .add_pull_request_from_fork(&intent.branch, &intent.commit_message, &intent.body)
         .await
         .unwrap();
 

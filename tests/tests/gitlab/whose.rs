@@ -70,7 +70,7 @@ async fn a_merge_request_from_a_fork_is_never_adopted() {
     let intent = bed.intent("u-1", &DENY);
     let foreign = bed
         .project
-        .add_merge_request_from_fork(&intent.branch, &intent.body)
+        .add_merge_request_from_fork(&intent.branch, &intent.commit_message, &intent.body)
         .unwrap();
 
     let (pull, requests) = bed.pull(&intent).await;
