@@ -163,17 +163,6 @@ impl TestRepository {
         self.add_files(branch, &[(path, contents)]).await
     }
 
-    /// Commits a symbolic link to a branch, as the bot.
-    pub async fn add_link(&self, branch: &str, path: &str, target: &str) -> Result<()> {
-        let diff = format!(
-            "diff --git a/{path} b/{path}\nnew file mode 120000\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+{target}\n\\ No newline at end of file\n"
-        );
-        let body = json!({ "branch": branch, "content": diff, "message": "Add a link" });
-        self.call(Method::POST, "/diffpatch", Some(body))
-            .await
-            .map(drop)
-    }
-
     /// Makes a branch that starts at another.
     pub async fn add_branch(&self, name: &str, from: &str) -> Result<()> {
         let body = json!({ "new_branch_name": name, "old_branch_name": from });

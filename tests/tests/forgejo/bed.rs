@@ -7,7 +7,7 @@ use nabu_hub::credentials::Credentials;
 use nabu_hub::forge::{ForgeError, Made, PullRequest};
 use nabu_hub::response::ResponseError;
 use nabu_tests::forge::TestForge;
-pub(crate) use nabu_tests::intents::{BINDINGS, OBSOLETE, REVOKE, failure, intent, make};
+pub(crate) use nabu_tests::intents::{BINDINGS, REVOKE, failure, intent, make};
 use nabu_tests::intents::{HubForges, set_secret};
 use nabu_tests::repository::TestRepository;
 

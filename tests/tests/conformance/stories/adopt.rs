@@ -148,7 +148,6 @@ pub(crate) async fn whatever_fails_the_next_attempt_ends_with_one_pull_request(
         ("lost", Fault::CutAfter),
         ("down", |number| Fault::Answer(number, 503)),
         ("broken", |number| Fault::AnswerAfter(number, 500)),
-        ("late", |number| Fault::AnswerAfter(number, 502)),
         ("empty", |number| Fault::AnswerAfter(number, 200)),
     ];
     // The label is made once; then a change costs every hub as much as the next one.

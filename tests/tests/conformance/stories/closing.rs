@@ -52,7 +52,6 @@ pub(crate) async fn a_cut_anywhere_leaves_one_comment_and_a_closed_pull_request(
     let kinds = [
         ("cut", Fault::CutBefore as fn(u32) -> Fault),
         ("lost", Fault::CutAfter),
-        ("late", |number| Fault::AnswerAfter(number, 502)),
     ];
     let cases: Vec<_> = (1..=bed.differs().close)
         .flat_map(|number| kinds.map(|kind| (number, kind)))
@@ -130,8 +129,7 @@ pub(crate) async fn the_branch_goes_if_that_is_wanted_and_nobody_has_put_somethi
     for (uid, touched, known) in [
         ("u-1", false, true),
         ("u-2", true, true),
-        ("u-3", false, false),
-        ("u-4", true, false),
+        ("u-3", true, false),
     ] {
         let intent = bed.intent(uid, &[(&format!("{uid}.yaml"), Some("x\n"))]);
         let (pull, _) = bed.pull(&intent).await;
