@@ -102,6 +102,7 @@ run! {
         closing: [
             it_is_said_why_and_closed_and_the_second_time_nothing,
             a_cut_anywhere_leaves_one_comment_and_a_closed_pull_request,
+            a_reason_that_was_said_is_found_behind_many_comments,
             one_that_people_have_ended_is_given_back_as_it_is,
             without_a_number_only_ours_is_closed,
             the_branch_goes_if_that_is_wanted_and_nobody_has_put_something_on_it,

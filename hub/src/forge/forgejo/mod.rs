@@ -25,7 +25,7 @@ use url::Url;
 use self::api::Api;
 use self::commit::Committed;
 use super::access::{api_root, authorization, web_address};
-use super::doubt::{LastWrite, SECOND_LOOK_AFTER, Write};
+use super::doubt::{LastWrite, Write, after_second_look};
 use super::http::{Http, Reply, failed};
 use super::ours::{has_trailers, refuse_base_branch};
 use super::resolve::Resolved;
@@ -299,7 +299,6 @@ impl Forgejo {
 
     /// Looks what a write did whose answer was lost, and goes on from there; nothing if nothing is to be seen of it.
     async fn second_look(&self, api: &Api<'_>, lost: Write) -> Result<Option<Made>, ForgeError> {
-        tokio::time::sleep(SECOND_LOOK_AFTER).await;
         let (base, branch) = (self.base(api).await?, &api.job.intent.branch);
         if let Some(pull) = api.pull(&base, branch).await? {
             return Ok(Some(Made::PullRequest(self.adopt_pull(api, pull).await?)));
@@ -324,13 +323,7 @@ impl Forge for Forgejo {
     async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
         let mut api = self.api(job)?;
         let result = self.attempt(&mut api).await;
-        if let Err(error) = &result
-            && let Some(lost) = api.last_write.in_doubt(error)
-            && let Ok(Some(made)) = self.second_look(&api, lost).await
-        {
-            return Ok(made);
-        }
-        result
+        after_second_look(result, &api.last_write, |lost| self.second_look(&api, lost)).await
     }
 
     async fn observe(

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use super::auth::Caller;
 use super::error::ApiResult;
 use super::model::{Label, Permission, PullState, Repository, Rule, State};
+use super::operations::people;
 use super::operations::pulls::{self, MergeMethod, NewPull, Update};
 use super::operations::refs;
 use super::server::Server;
@@ -256,6 +257,12 @@ impl TestRepository {
     /// The person opens a pull request again.
     pub fn reopen(&self, number: u64) -> Result<()> {
         self.set_open(number, true)
+    }
+
+    /// The person comments on a pull request.
+    pub fn comment(&self, number: u64, text: &str) -> Result<()> {
+        self.change(|state| people::add_comment(state, &person(), self.id, number, text))
+            .map(drop)
     }
 
     /// The person writes another text.

@@ -236,6 +236,20 @@ impl TestProject {
         })
     }
 
+    /// Opens a merge request again.
+    pub fn reopen(&self, iid: u64) -> Result<()> {
+        self.edit(iid, |one| {
+            one.state = MergeRequestState::Opened;
+            one.ended_at = None;
+        })
+    }
+
+    /// The person writes a note.
+    pub fn add_note(&self, iid: u64, text: &str) -> Result<()> {
+        let person = self.user(PERSON)?;
+        self.edit(iid, |one| one.notes.push((person, text.to_owned())))
+    }
+
     /// Writes another description.
     pub fn describe(&self, iid: u64, text: &str) -> Result<()> {
         self.edit(iid, |one| one.description = Some(text.to_owned()))

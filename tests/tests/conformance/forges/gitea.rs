@@ -126,6 +126,18 @@ impl Server for Gitea {
         self.repository.close_pull_request(number).await.unwrap();
     }
 
+    async fn reopen(&self, number: u64) {
+        let path = format!("/pulls/{number}");
+        self.call(Method::PATCH, &path, json!({ "state": "open" }))
+            .await;
+    }
+
+    async fn comment(&self, number: u64, text: &str) {
+        let path = format!("/issues/{number}/comments");
+        self.call(Method::POST, &path, json!({ "body": text }))
+            .await;
+    }
+
     async fn describe(&self, number: u64, body: &str) {
         let path = format!("/pulls/{number}");
         self.call(Method::PATCH, &path, json!({ "body": body }))

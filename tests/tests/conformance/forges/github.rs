@@ -107,6 +107,14 @@ impl Server for Github {
         self.repository.close(number).unwrap();
     }
 
+    async fn reopen(&self, number: u64) {
+        self.repository.reopen(number).unwrap();
+    }
+
+    async fn comment(&self, number: u64, text: &str) {
+        self.repository.comment(number, text).unwrap();
+    }
+
     async fn describe(&self, number: u64, body: &str) {
         self.repository.describe(number, body).unwrap();
     }

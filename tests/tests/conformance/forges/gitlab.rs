@@ -99,6 +99,14 @@ impl Server for Gitlab {
         self.project.close(number).unwrap();
     }
 
+    async fn reopen(&self, number: u64) {
+        self.project.reopen(number).unwrap();
+    }
+
+    async fn comment(&self, number: u64, text: &str) {
+        self.project.add_note(number, text).unwrap();
+    }
+
     async fn describe(&self, number: u64, body: &str) {
         self.project.describe(number, body).unwrap();
     }

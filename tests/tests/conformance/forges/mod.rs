@@ -58,6 +58,11 @@ pub(crate) trait Server: Sized {
 
     async fn close(&self, number: u64);
 
+    async fn reopen(&self, number: u64);
+
+    /// Comments on one.
+    async fn comment(&self, number: u64, text: &str);
+
     /// Writes another body.
     async fn describe(&self, number: u64, body: &str);
 

@@ -80,6 +80,27 @@ pub(crate) async fn a_cut_anywhere_leaves_one_comment_and_a_closed_pull_request(
     );
 }
 
+pub(crate) async fn a_reason_that_was_said_is_found_behind_many_comments(
+    mut bed: Bed<impl Server>,
+) {
+    let intent = bed.intent("u-1", &REVOKE);
+    bed.pull(&intent).await;
+    let (closed, _) = bed.hub.close(&intent, &closing(Some(1))).await;
+    closed.unwrap();
+    bed.server.reopen(1).await;
+    // More than forges give on a page.
+    for number in 0..101 {
+        bed.server.comment(1, &format!("Comment {number}")).await;
+    }
+    bed.forget();
+    let (closed, _) = bed.hub.close(&intent, &again(1)).await;
+    let state = closed.unwrap().unwrap().pull.state;
+    assert_eq!(state, PullRequestState::Closed);
+    let comments = bed.server.comments(1).await;
+    let ours = comments.iter().filter(|text| text.starts_with(SAID));
+    assert_eq!((ours.count(), comments.len()), (1, 102));
+}
+
 pub(crate) async fn one_that_people_have_ended_is_given_back_as_it_is(bed: Bed<impl Server>) {
     for uid in ["u-1", "u-2"] {
         bed.pull(&bed.intent(uid, &[(&format!("{uid}.yaml"), Some("x\n"))]))
