@@ -4,12 +4,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::Mutex;
 
 use crate::process::{Process, free_port, testbed_path};
 use crate::repository::TestRepository;
@@ -37,6 +39,18 @@ pub struct TestForge {
 }
 
 impl TestForge {
+    /// The server of all tests of this process that run at the moment; the last one ends it.
+    pub async fn shared() -> Result<Arc<Self>> {
+        static SHARED: Mutex<Weak<TestForge>> = Mutex::const_new(Weak::new());
+        let mut shared = SHARED.lock().await;
+        if let Some(forge) = shared.upgrade() {
+            return Ok(forge);
+        }
+        let forge = Arc::new(Self::start().await?);
+        *shared = Arc::downgrade(&forge);
+        Ok(forge)
+    }
+
     /// Starts a server of its own, with the organisation, the bot and the person.
     pub async fn start() -> Result<Self> {
         nabu_common::tls::install_crypto_provider();
@@ -161,6 +175,14 @@ impl TestForge {
         Ok(repository)
     }
 
+    /// Makes a repository of [`ORGANISATION`] without any commit.
+    pub async fn create_empty_repository(&self, name: &str) -> Result<TestRepository> {
+        let body = json!({ "name": name, "default_branch": "main" });
+        let path = format!("orgs/{ORGANISATION}/repos");
+        self.call(Method::POST, &path, Some(body)).await?;
+        self.repository(&format!("{ORGANISATION}/{name}"))
+    }
+
     /// Makes a team of [`ORGANISATION`] that may write to every repository; it is there already if it has the name.
     pub async fn create_team(&self, name: &str) -> Result<()> {
         let body = json!({
@@ -176,7 +198,9 @@ impl TestForge {
     pub fn repository(&self, full_name: &str) -> Result<TestRepository> {
         Ok(TestRepository {
             full_name: full_name.to_owned(),
-            api: format!("{}/api/v1", self.url()),
+            url: self.url(),
+            git_dir: (self.dir.path().join("repositories"))
+                .join(format!("{}.git", full_name.to_lowercase())),
             bot: self.bot.clone(),
             person: self.person.clone(),
             http: client()?,

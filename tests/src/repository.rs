@@ -1,5 +1,7 @@
 //! One repository on a [`crate::forge::TestForge`], as people see and change it.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,13 +9,15 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::forge::{PERSON, call};
+use crate::test_forge::git::GitRepository;
 
 /// A repository, with the rights of the bot and, where it says so, of the other person.
 #[derive(Clone, Debug)]
 pub struct TestRepository {
     /// `owner/name`.
     pub full_name: String,
-    pub(crate) api: String,
+    pub(crate) url: String,
+    pub(crate) git_dir: PathBuf,
     pub(crate) bot: String,
     pub(crate) person: String,
     pub(crate) http: reqwest::Client,
@@ -40,6 +44,32 @@ impl TestRepository {
         self.call_as(&self.bot, method, path, body).await
     }
 
+    /// One request of the other person below the repository's address.
+    pub async fn call_as_person(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Value> {
+        self.call_as(&self.person, method, path, body).await
+    }
+
+    /// The server's own bare repository, to look at it with git's own eyes.
+    pub fn git(&self) -> Result<GitRepository> {
+        GitRepository::open(&self.git_dir)
+    }
+
+    /// The other person, who needs write access, pushes a commit that is in the server's repository to a branch.
+    pub async fn push_as_person(&self, branch: &str, commit: &str) -> Result<()> {
+        let (_, host) = self.url.split_once("://").context("no scheme")?;
+        let url = format!(
+            "http://{PERSON}:{}@{host}/{}.git",
+            self.person, self.full_name
+        );
+        let (git, branch, commit) = (self.git()?, branch.to_owned(), commit.to_owned());
+        tokio::task::spawn_blocking(move || git.push(&url, &commit, &branch)).await?
+    }
+
     async fn call_as(
         &self,
         token: &str,
@@ -47,7 +77,7 @@ impl TestRepository {
         path: &str,
         body: Option<Value>,
     ) -> Result<Value> {
-        let url = format!("{}/repos/{}{path}", self.api, self.full_name);
+        let url = format!("{}/api/v1/repos/{}{path}", self.url, self.full_name);
         call(&self.http, token, method, &url, body).await
     }
 
@@ -76,8 +106,8 @@ impl TestRepository {
     /// The text of a file, or `None` if it is not there.
     pub async fn file(&self, branch: &str, path: &str) -> Result<Option<String>> {
         let url = format!(
-            "{}/repos/{}/contents/{path}?ref={branch}",
-            self.api, self.full_name
+            "{}/api/v1/repos/{}/contents/{path}?ref={branch}",
+            self.url, self.full_name
         );
         let request = self
             .http
@@ -133,17 +163,6 @@ impl TestRepository {
         self.add_files(branch, &[(path, contents)]).await
     }
 
-    /// Commits a symbolic link to a branch, as the bot.
-    pub async fn add_link(&self, branch: &str, path: &str, target: &str) -> Result<()> {
-        let diff = format!(
-            "diff --git a/{path} b/{path}\nnew file mode 120000\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+{target}\n\\ No newline at end of file\n"
-        );
-        let body = json!({ "branch": branch, "content": diff, "message": "Add a link" });
-        self.call(Method::POST, "/diffpatch", Some(body))
-            .await
-            .map(drop)
-    }
-
     /// Makes a branch that starts at another.
     pub async fn add_branch(&self, name: &str, from: &str) -> Result<()> {
         let body = json!({ "new_branch_name": name, "old_branch_name": from });
@@ -189,8 +208,14 @@ impl TestRepository {
             .map(drop)
     }
 
-    /// The other person forks the repository, makes a branch there and opens a pull request for it here.
-    pub async fn add_pull_request_from_fork(&self, branch: &str, body: &str) -> Result<u64> {
+    /// The other person forks the repository, commits with this message to a branch there and opens a pull request for it
+    /// here.
+    pub async fn add_pull_request_from_fork(
+        &self,
+        branch: &str,
+        message: &str,
+        body: &str,
+    ) -> Result<u64> {
         self.call_as(&self.person, Method::POST, "/forks", Some(json!({})))
             .await?;
         let name = self.full_name.split('/').next_back().context("no name")?;
@@ -198,7 +223,7 @@ impl TestRepository {
             full_name: format!("{PERSON}/{name}"),
             ..self.clone()
         };
-        let change = change("main", Some(branch), "From afar", &[("fork.txt", "fork\n")]);
+        let change = change("main", Some(branch), message, &[("fork.txt", "fork\n")]);
         fork.call_as(&self.person, Method::POST, "/contents", Some(change))
             .await?;
         let pull = json!({ "base": "main", "head": format!("{PERSON}:{branch}"), "title": "From afar", "body": body });
@@ -218,8 +243,13 @@ impl TestRepository {
 
     /// Merges a pull request and removes its branch.
     pub async fn merge_pull_request(&self, number: u64) -> Result<()> {
+        self.merge(number, true).await
+    }
+
+    /// Merges a pull request; its branch goes or stays.
+    pub async fn merge(&self, number: u64, remove_branch: bool) -> Result<()> {
         let path = format!("/pulls/{number}/merge");
-        let body = json!({ "Do": "squash", "delete_branch_after_merge": true });
+        let body = json!({ "Do": "squash", "delete_branch_after_merge": remove_branch });
         // The forge looks at a new pull request for a moment before it lets anyone merge it.
         let mut last = Ok(Value::Null);
         for _ in 0..50 {

@@ -6,10 +6,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::ForgeError;
+use super::{ForgeError, Made};
 
 /// How long after such a write it is looked for.
-pub(super) const SECOND_LOOK_AFTER: Duration = Duration::from_secs(1);
+const SECOND_LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// A request that makes a part of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,30 @@ impl LastWrite {
     pub(super) fn in_doubt(&self, error: &ForgeError) -> Option<Write> {
         let sent = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         sent.filter(|_| is_ambiguous(error))
+    }
+}
+
+/// What came of an attempt, after a second look if nobody knows what its last write did. If `look` sees nothing of it, the
+/// attempt stays failed: the write may still be at work.
+pub(super) async fn after_second_look<Look>(
+    result: Result<Made, ForgeError>,
+    last_write: &LastWrite,
+    look: impl FnOnce(Write) -> Look,
+) -> Result<Made, ForgeError>
+where
+    Look: Future<Output = Result<Option<Made>, ForgeError>>,
+{
+    let lost = match &result {
+        Ok(_) => None,
+        Err(error) => last_write.in_doubt(error),
+    };
+    let Some(lost) = lost else {
+        return result;
+    };
+    tokio::time::sleep(SECOND_LOOK_AFTER).await;
+    match look(lost).await {
+        Ok(Some(made)) => Ok(made),
+        Ok(None) | Err(_) => result,
     }
 }
 

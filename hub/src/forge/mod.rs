@@ -17,6 +17,7 @@ pub mod noop;
 mod ours;
 pub mod registry;
 pub mod resolve;
+mod rest;
 mod text;
 pub mod witness;
 

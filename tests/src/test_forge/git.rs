@@ -102,11 +102,15 @@ impl GitRepository {
     /// Makes an empty one.
     pub fn init(dir: &Path) -> Result<Self> {
         std::fs::create_dir_all(dir)?;
-        let repository = Self {
-            dir: dir.to_owned(),
-        };
+        let repository = Self::at(dir);
         repository.text(&["init", "--bare", "--quiet", "--initial-branch=main"])?;
         Ok(repository)
+    }
+
+    pub(super) fn at(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+        }
     }
 
     /// Where it is, for a look with other tools.
@@ -158,7 +162,8 @@ impl GitRepository {
         Ok(self.kind(&oid)?.map(|_| oid))
     }
 
-    /// The entries of a tree or commit, with everything below it if `recursive`.
+    /// The entries of a tree or commit, with everything below it if `recursive`. A path that is no UTF-8 is shown as
+    /// forges show it, with a replacement character.
     pub fn tree(&self, treeish: &str, recursive: bool) -> Result<Vec<Entry>> {
         let recursion: &[&str] = if recursive { &["-r", "-t"] } else { &[] };
         let output = self.run(
@@ -166,7 +171,7 @@ impl GitRepository {
             b"",
             &[],
         )?;
-        let text = String::from_utf8(output).context("a path that is no UTF-8")?;
+        let text = String::from_utf8_lossy(&output);
         text.split_terminator('\0').map(entry).collect()
     }
 
@@ -189,15 +194,6 @@ impl GitRepository {
 
     /// The tree that comes of changes to another (or to none).
     pub fn write_tree(&self, base: Option<&str>, changes: &[Change]) -> Result<String> {
-        let folder = tempfile::tempdir_in(&self.dir)?;
-        let index = [(
-            "GIT_INDEX_FILE",
-            folder.path().join("index").into_os_string(),
-        )];
-        match base {
-            Some(base) => self.run(&["read-tree", base], b"", &index)?,
-            None => self.run(&["read-tree", "--empty"], b"", &index)?,
-        };
         let mut input = Vec::new();
         for change in changes {
             match change {
@@ -207,7 +203,21 @@ impl GitRepository {
                 Change::Delete { path } => write!(input, "0 {NO_OBJECT}\t{path}\0")?,
             }
         }
-        self.run(&["update-index", "-z", "--index-info"], &input, &index)?;
+        self.write_index(base, &input)
+    }
+
+    /// The tree that comes of what `git update-index` is told about another tree (or about none).
+    pub(super) fn write_index(&self, base: Option<&str>, input: &[u8]) -> Result<String> {
+        let folder = tempfile::tempdir_in(&self.dir)?;
+        let index = [(
+            "GIT_INDEX_FILE",
+            folder.path().join("index").into_os_string(),
+        )];
+        match base {
+            Some(base) => self.run(&["read-tree", base], b"", &index)?,
+            None => self.run(&["read-tree", "--empty"], b"", &index)?,
+        };
+        self.run(&["update-index", "-z", "--index-info"], input, &index)?;
         line(self.run(&["write-tree"], b"", &index)?)
     }
 
@@ -409,7 +419,12 @@ impl GitRepository {
         Ok(String::from_utf8_lossy(&self.run(arguments, b"", &[])?).into_owned())
     }
 
-    fn run(&self, arguments: &[&str], input: &[u8], env: &[(&str, OsString)]) -> Result<Vec<u8>> {
+    pub(super) fn run(
+        &self,
+        arguments: &[&str],
+        input: &[u8],
+        env: &[(&str, OsString)],
+    ) -> Result<Vec<u8>> {
         let mut command = self.command(arguments);
         command.envs(env.iter().map(|(name, value)| (*name, value)));
         let mut child = command

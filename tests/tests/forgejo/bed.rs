@@ -1,28 +1,15 @@
 //! A repository on the server that all tests share, and the hub's way to it.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use nabu_hub::change::{ForgeTarget, Intent, ProviderKind};
 use nabu_hub::credentials::Credentials;
 use nabu_hub::forge::{ForgeError, Made, PullRequest};
 use nabu_hub::response::ResponseError;
 use nabu_tests::forge::TestForge;
-pub(crate) use nabu_tests::intents::{BINDINGS, OBSOLETE, REVOKE, failure, intent, make};
+pub(crate) use nabu_tests::intents::{BINDINGS, REVOKE, failure, intent, make};
 use nabu_tests::intents::{HubForges, set_secret};
 use nabu_tests::repository::TestRepository;
-use tokio::sync::Mutex;
-
-/// The server of all tests that run at the moment; the last one ends it.
-async fn shared_forge() -> Arc<TestForge> {
-    static FORGE: Mutex<Weak<TestForge>> = Mutex::const_new(Weak::new());
-    let mut shared = FORGE.lock().await;
-    if let Some(forge) = shared.upgrade() {
-        return forge;
-    }
-    let forge = Arc::new(TestForge::start().await.unwrap());
-    *shared = Arc::downgrade(&forge);
-    forge
-}
 
 pub(crate) struct Bed {
     pub(crate) forge: Arc<TestForge>,
@@ -32,7 +19,7 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub(crate) async fn new(name: &str) -> Self {
-        let forge = shared_forge().await;
+        let forge = TestForge::shared().await.unwrap();
         let repository = forge.create_repository(name).await.unwrap();
         let hub = HubForges::new(&[("token", forge.token())]);
         Self {

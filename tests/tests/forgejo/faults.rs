@@ -96,3 +96,18 @@ async fn a_write_of_which_nothing_is_to_be_seen_is_left_to_the_next_attempt() {
         assert!(waits, "{number}: {made:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_that_the_server_has_forgotten_and_git_has_not_is_adopted() {
+    let bed = Bed::new("forgotten").await;
+    let intent = bed.intent("u-1", &REVOKE);
+    // What is left when a server is interrupted between git's push and its own note of it.
+    bed.commit_only(&intent, "bindings: []\n").await;
+    let tip = bed.repository.commit(&intent.branch).await.unwrap();
+    bed.forge.forget_branch(&intent.branch).unwrap();
+
+    let (pull, _) = bed.pull(&intent).await;
+
+    assert_eq!(pull.commit.as_ref(), Some(&tip.id));
+    assert_eq!(bed.repository.pull_requests().await.unwrap().len(), 1);
+}

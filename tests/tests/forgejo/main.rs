@@ -7,12 +7,8 @@ mod bed;
 #[cfg(test)]
 mod changes;
 #[cfg(test)]
-mod closing;
-#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod patches;
 #[cfg(test)]
 mod refusals;
-#[cfg(test)]
-mod whose;

@@ -4,7 +4,7 @@ use nabu_hub::change::{ForgeTarget, Intent, ProviderKind};
 use nabu_hub::forge::{ForgeError, Made, PullRequest};
 use nabu_hub::response::ResponseError;
 use nabu_tests::intents::{self, HubForges};
-pub(crate) use nabu_tests::intents::{BINDINGS, OBSOLETE, REVOKE};
+pub(crate) use nabu_tests::intents::{BINDINGS, REVOKE};
 use nabu_tests::test_forge::github::{TestGithub, TestRepository};
 
 pub(crate) const REPOSITORY: &str = "ninsun-labs/gitops";

@@ -3,7 +3,7 @@
 use nabu_hub::forge::{ForgeError, Made};
 use nabu_hub::response::ErrorType;
 use nabu_tests::test_forge::faults::{Effect, Fault, Reply};
-use nabu_tests::test_forge::github::{Protection, Rule};
+use nabu_tests::test_forge::github::{File, Protection, Rule};
 use serde_json::json;
 
 use crate::bed::{BINDINGS, Bed, REVOKE};
@@ -69,37 +69,8 @@ async fn reads_that_lag_behind_make_no_second_pull_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_say_what_to_do() {
+async fn a_ruleset_that_forbids_our_branches_is_named() {
     let bed = Bed::new().await;
-    let intent = bed.intent("u-1", &REVOKE);
-    let expect = async |intent, kind, reason: &str| {
-        let error = bed.failure(intent).await;
-        assert_eq!(
-            (error.kind, error.reason.as_str()),
-            (kind, reason),
-            "{}",
-            error.detail
-        );
-    };
-    let mut elsewhere = intent.clone();
-    elsewhere.target.repository = "ninsun-labs/nowhere".to_owned();
-    expect(&elsewhere, ErrorType::Permanent, "RepositoryNotFound").await;
-
-    let mut baseless = intent.clone();
-    baseless.base_branch = Some("release".to_owned());
-    expect(&baseless, ErrorType::Permanent, "BaseBranchNotFound").await;
-
-    let folder = bed.intent("u-2", &[("clusters/prod-eu", Some("x"))]);
-    expect(&folder, ErrorType::Permanent, "NotAFile").await;
-
-    bed.github
-        .empty_repository("ninsun-labs/empty")
-        .await
-        .unwrap();
-    let mut empty = intent.clone();
-    empty.target.repository = "ninsun-labs/empty".to_owned();
-    expect(&empty, ErrorType::Permanent, "RepositoryEmpty").await;
-
     bed.repository
         .protect(Rule {
             branches: "nabu/*".to_owned(),
@@ -107,23 +78,10 @@ async fn refusals_say_what_to_do() {
             message: "Cannot create ref due to creations being restricted.".to_owned(),
         })
         .unwrap();
-    expect(&intent, ErrorType::Permanent, "RulesetForbids").await;
-    assert_eq!(bed.repository.branches().unwrap(), ["main"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_may_only_read_is_told_so() {
-    let bed = Bed::new().await;
-    bed.repository
-        .set_permission(nabu_tests::test_forge::github::BOT, Some("read"))
-        .unwrap();
     let error = bed.failure(&bed.intent("u-1", &REVOKE)).await;
-    assert_eq!(
-        (error.kind, error.reason.as_str()),
-        (ErrorType::Unauthorized, "PermissionDenied"),
-        "{}",
-        error.detail
-    );
+    let said = (error.kind, error.reason.as_str());
+    assert_eq!(said, (ErrorType::Permanent, "RulesetForbids"));
+    assert_eq!(bed.repository.branches().unwrap(), ["main"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -179,4 +137,26 @@ async fn a_token_that_github_sends_back_in_a_document_is_not_shown() {
         "{}",
         error.detail
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn somebody_elses_commit_that_appears_meanwhile_gets_no_pull_request() {
+    let bed = std::sync::Arc::new(Bed::new().await);
+    let intent = bed.intent("u-1", &REVOKE);
+    bed.github
+        .fault(Fault::new(Effect::HoldBefore).operation("createRef"));
+    let attempt = tokio::spawn({
+        let (bed, intent) = (std::sync::Arc::clone(&bed), intent.clone());
+        async move { bed.failure(&intent).await }
+    });
+    bed.github.faults().reached().await;
+    let file = File::plain("work.yaml", "kind: Work\n");
+    bed.repository
+        .add_commit(&intent.branch, "My work", &[file])
+        .unwrap();
+    bed.github.faults().release();
+    let error = attempt.await.unwrap();
+    assert_eq!(error.reason, "BranchTaken", "{}", error.detail);
+    let pulls = bed.repository.pulls().unwrap();
+    assert!(pulls.iter().all(|pull| pull.state == "closed"), "{pulls:?}");
 }

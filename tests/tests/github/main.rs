@@ -14,5 +14,3 @@ mod faults;
 mod limits;
 #[cfg(test)]
 mod patches;
-#[cfg(test)]
-mod whose;

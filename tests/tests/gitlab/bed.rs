@@ -3,11 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use nabu_hub::change::{ForgeTarget, Intent, ProviderKind};
-use nabu_hub::credentials::Credentials;
 use nabu_hub::forge::{Forge, ForgeError, Job, Made, ObservedPull, PullRequest};
 use nabu_hub::response::{ErrorType, ResponseError};
 pub(crate) use nabu_tests::intents::{BINDINGS, OBSOLETE, failure, intent, make};
-use nabu_tests::intents::{HubForges, key, set_secret};
+use nabu_tests::intents::{HubForges, key};
 use nabu_tests::test_forge::gitlab::{TestGitlab, TestProject};
 
 pub(crate) const NEW: &str = "clusters/prod-eu/new/policy.yaml";
@@ -85,14 +84,6 @@ impl Bed {
         error.detail
     }
 
-    /// What a crash between commit and merge request leaves behind, if the file is written so.
-    pub(crate) fn commit_only(&self, intent: &Intent, path: &str, contents: &str) {
-        let (branch, message) = (&intent.branch, &intent.commit_message);
-        self.project
-            .add_commit_on_new_branch("main", branch, message, &[(path, contents)])
-            .unwrap();
-    }
-
     /// Requests of these methods so far.
     pub(crate) fn count(&self, method: &str) -> usize {
         let requests = self.gitlab.requests();
@@ -109,10 +100,6 @@ impl Drop for Bed {
             "{violations:?}"
         );
     }
-}
-
-pub(crate) fn set_token(credentials: &Credentials, token: &str) {
-    set_secret(credentials, &[("token", token)]);
 }
 
 pub(crate) fn target(base_url: &str, repository: &str) -> ForgeTarget {

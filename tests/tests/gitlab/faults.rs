@@ -260,3 +260,25 @@ async fn reads_that_lag_behind_make_no_second_merge_request() {
     assert_eq!((again.url, again.adopted), (first.url, true));
     assert_eq!(bed.project.merge_requests().unwrap().len(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_that_goes_before_its_merge_request_is_open_is_made_anew() {
+    let bed = Bed::new().await;
+    let intent = bed.intent("u-1", &DENY);
+    bed.gitlab.fail(
+        Fault::new(Effect::HoldBefore)
+            .method("POST")
+            .path("merge_requests"),
+    );
+    let ((made, _), ()) = tokio::join!(bed.make(&intent), async {
+        bed.gitlab.faults().reached().await;
+        bed.project.delete_branch(&intent.branch).unwrap();
+        bed.gitlab.faults().release();
+    });
+    let error = failure(made);
+    assert_eq!(
+        (error.kind, error.reason.as_str()),
+        (ErrorType::Transient, "BranchGone")
+    );
+    assert_eq!(bed.pull(&intent).await.1, 3);
+}

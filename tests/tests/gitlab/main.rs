@@ -6,8 +6,6 @@ mod bed;
 #[cfg(test)]
 mod changes;
 #[cfg(test)]
-mod closing;
-#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod follow;
@@ -23,5 +21,3 @@ mod question;
 mod refusals;
 #[cfg(test)]
 mod third_party;
-#[cfg(test)]
-mod whose;

@@ -174,10 +174,15 @@ impl Forgejo {
     async fn commit_onto(&self, api: &Api<'_>, branch: &str) -> Result<Committed, ForgeError> {
         let deletes = api.change.files.iter().any(|file| file.contents.is_none());
         if deletes || !self.has_upload() {
-            return Box::pin(self.commit_exactly(api, branch, None)).await;
+            let committed = Box::pin(self.commit_exactly(api, branch, None)).await?;
+            if matches!(committed, Committed::Unchanged) {
+                self.take_back(api).await?;
+            }
+            return Ok(committed);
         }
         let files = uploads(&api.change);
         if files.is_empty() {
+            self.take_back(api).await?;
             return Ok(Committed::Unchanged);
         }
         let reply = api.change_files(branch, None, &files).await?;

@@ -162,19 +162,30 @@ impl Api<'_> {
         &self,
         name: &str,
     ) -> Result<Option<wire::BranchCommit>, ForgeError> {
-        let url = self.repository_url("git/refs/heads", name);
-        let found: Option<wire::References> = self.get(Operation::Read, url).await?.found()?;
-        let full_name = format!("refs/heads/{name}");
-        let references = found.map(wire::References::into_list).unwrap_or_default();
-        let Some(reference) = references.into_iter().find(|one| one.name == full_name) else {
+        let Some(id) = self.reference(&format!("heads/{name}")).await? else {
             return Ok(None);
         };
-        let id = reference.object.sha;
         let commit = self.commit(&id).await?;
         Ok(commit.map(|commit| wire::BranchCommit {
             id,
             message: commit.text.message,
         }))
+    }
+
+    /// The last commit of a pull request. Of one that is merged, it is what was merged: git's ref stays where it was, while
+    /// the pull request itself tells of the branch as it is now.
+    pub(super) async fn pull_head(&self, number: u64) -> Result<Option<String>, ForgeError> {
+        self.reference(&format!("pull/{number}/head")).await
+    }
+
+    /// What a ref of git points to, named without its `refs/`.
+    async fn reference(&self, name: &str) -> Result<Option<String>, ForgeError> {
+        let url = self.repository_url("git/refs", name);
+        let found: Option<wire::References> = self.get(Operation::Read, url).await?.found()?;
+        let full_name = format!("refs/{name}");
+        let mut all = found.map(wire::References::into_list).unwrap_or_default();
+        all.retain(|one| one.name == full_name);
+        Ok(all.pop().map(|one| one.object.sha))
     }
 
     /// A commit with the files that it changes.

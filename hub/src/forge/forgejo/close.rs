@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::super::http::Reply;
 use super::super::metrics::Operation;
-use super::super::ours::{closing_comment, closing_marker, is_our_tip};
+use super::super::rest::{Comments, Requests, Tip, remove_branch, say_why};
 use super::super::{ClosedPull, Closing, ForgeError, Job, PullRequestState};
 use super::api::Api;
 use super::follow::observed_pull;
@@ -34,7 +34,7 @@ impl Forgejo {
         };
         let mut notes = Vec::new();
         if pull.state() == PullRequestState::Open {
-            notes.extend(say_why(&api, &pull, closing).await?);
+            notes.extend(say_why(&api, pull.number, closing).await?);
             pull = api.close(pull.number).await?.json()?;
         }
         if closing.remove_branch && pull.state() == PullRequestState::Closed {
@@ -57,54 +57,20 @@ impl Forgejo {
     }
 }
 
-/// Says why, unless that was said before. Gives back what stood in the way, for people.
-async fn say_why(
-    api: &Api<'_>,
-    pull: &wire::Pull,
-    closing: &Closing<'_>,
-) -> Result<Option<String>, ForgeError> {
-    if closing.again
-        && api
-            .has_comment(pull.number, &closing_marker(api.job.key))
-            .await?
-    {
-        return Ok(None);
+impl Requests for Api<'_> {
+    fn job(&self) -> &Job<'_> {
+        self.job
     }
-    let text = closing_comment(api.job.key, closing);
-    let reply = api.add_comment(pull.number, &text).await?;
-    if reply.status.is_server_error() {
-        return Err(reply.error());
-    }
-    let said = || format!("the comment: refused with {}{}", reply.status, reply.said());
-    Ok((!reply.status.is_success()).then(said))
-}
 
-async fn remove_branch(api: &Api<'_>, closing: &Closing<'_>) -> Result<Option<String>, ForgeError> {
-    let name = &api.job.intent.branch;
-    let Some(tip) = api.branch(name).await? else {
-        return Ok(None);
-    };
-    if !is_our_tip(&tip.id, &tip.message, api.job, closing) {
-        return Ok(None);
-    }
-    let reply = api.delete_branch(name).await?;
-    if reply.status.is_success() || reply.status.as_u16() == 404 {
-        return Ok(None);
-    }
-    Ok(Some(format!(
-        "removing the branch: refused with {}{}",
-        reply.status,
-        reply.said()
-    )))
-}
-
-impl Api<'_> {
-    /// Whether a comment has this in it.
-    async fn has_comment(&self, number: u64, text: &str) -> Result<bool, ForgeError> {
+    /// They come all at once, on every version.
+    async fn comments(&self, number: u64, _page: u32) -> Result<Comments, ForgeError> {
         let url = self.repository_url("issues", &format!("{number}/comments"));
         let reply = self.get(Operation::Read, url).await?;
         let comments: Vec<Comment> = reply.found()?.unwrap_or_default();
-        Ok(comments.iter().any(|comment| comment.body.contains(text)))
+        Ok(Comments {
+            texts: comments.into_iter().map(|comment| comment.body).collect(),
+            is_last: true,
+        })
     }
 
     async fn add_comment(&self, number: u64, text: &str) -> Result<Reply, ForgeError> {
@@ -114,6 +80,17 @@ impl Api<'_> {
             .await
     }
 
+    async fn tip(&self, branch: &str) -> Result<Option<Tip>, ForgeError> {
+        let tip = self.branch(branch).await?;
+        Ok(tip.map(|wire::BranchCommit { id, message }| Tip { id, message }))
+    }
+
+    async fn remove(&self, branch: &str) -> Result<Reply, ForgeError> {
+        self.delete_branch(branch).await
+    }
+}
+
+impl Api<'_> {
     async fn close(&self, number: u64) -> Result<Reply, ForgeError> {
         let url = self.repository_url("pulls", &number.to_string());
         let body = json!({ "state": "closed" });

@@ -39,6 +39,10 @@ impl Forgejo {
         if self.has_upload() {
             let files = uploads(&api.change);
             if files.is_empty() {
+                // Whoever has read a file to patch it knows that base and repository are there.
+                if api.change.files.is_empty() {
+                    self.explain_missing(api, base).await?;
+                }
                 return self.unchanged(api, base, branch).await;
             }
             let reply = api.change_files(base, Some(branch), &files).await?;
@@ -144,7 +148,7 @@ impl Forgejo {
             .parents
             .is_some_and(|parents| parents.is_empty())
         {
-            return Err(self.repository_empty());
+            return Err(self.first_commit(api));
         }
         let files = made.files.unwrap_or_default();
         let touched =

@@ -76,6 +76,12 @@ const TABLE: &[Row] = &[
         "a part of the path is a file; create a new EventResponse with another path",
     ),
     row(
+        "broken git command argument",
+        Failed(Permanent),
+        "Rejected",
+        "a path that begins with a dash is more than this server can write; create a new EventResponse with another path",
+    ),
+    row(
         "conflicts with existing branch",
         Failed(Conflicting),
         "BranchTaken",

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::super::ours::has_trailers;
 use super::super::{ForgeError, Job, ObservedPull, PullRequestState};
 use super::api::Api;
 use super::{Forgejo, wire};
@@ -50,12 +51,18 @@ impl Forgejo {
         let Some(pull) = api.pull_by_number(number).await?.filter(|pull| pull.merged) else {
             return Ok(());
         };
-        let tip = api.branch(branch).await?;
-        if tip.is_some_and(|tip| tip.id == pull.head.sha) {
-            let reply = api.delete_branch(branch).await?;
-            if !reply.status.is_success() && reply.status.as_u16() != 404 {
-                return Err(reply.error());
-            }
+        let Some(tip) = api.branch(branch).await? else {
+            return Ok(());
+        };
+        // What a merged pull request says of its head follows the branch, even after the merge; the ref does not.
+        if !has_trailers(&tip.message, job.key)
+            && api.pull_head(pull.number).await?.as_ref() != Some(&tip.id)
+        {
+            return Ok(());
+        }
+        let reply = api.delete_branch(branch).await?;
+        if !reply.status.is_success() && reply.status.as_u16() != 404 {
+            return Err(reply.error());
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ use url::Url;
 use self::api::Api;
 use self::commit::Committed;
 use super::access::{api_root, authorization, web_address};
-use super::doubt::{LastWrite, SECOND_LOOK_AFTER, Write};
+use super::doubt::{LastWrite, Write, after_second_look};
 use super::http::{Http, Reply, failed};
 use super::ours::{has_trailers, refuse_base_branch};
 use super::resolve::Resolved;
@@ -244,6 +244,17 @@ impl Forgejo {
         failed(ErrorType::Permanent, "RepositoryNotFound", detail)
     }
 
+    /// The server makes a change to a repository without any commit the first commit, and its branch the default branch,
+    /// which it does not let anybody remove.
+    fn first_commit(&self, api: &Api<'_>) -> ForgeError {
+        let branch = &api.job.intent.branch;
+        let detail = format!(
+            "{} had no commit yet, so the forge has made the change the first one, on the branch {branch}; make a commit on its base branch and that the default branch, remove {branch}, then create a new EventResponse",
+            self.http.place()
+        );
+        failed(ErrorType::Permanent, "RepositoryEmpty", detail)
+    }
+
     fn repository_empty(&self) -> ForgeError {
         let detail = format!(
             "{} has no commit yet; make a first one on its base branch",
@@ -288,7 +299,6 @@ impl Forgejo {
 
     /// Looks what a write did whose answer was lost, and goes on from there; nothing if nothing is to be seen of it.
     async fn second_look(&self, api: &Api<'_>, lost: Write) -> Result<Option<Made>, ForgeError> {
-        tokio::time::sleep(SECOND_LOOK_AFTER).await;
         let (base, branch) = (self.base(api).await?, &api.job.intent.branch);
         if let Some(pull) = api.pull(&base, branch).await? {
             return Ok(Some(Made::PullRequest(self.adopt_pull(api, pull).await?)));
@@ -313,13 +323,7 @@ impl Forge for Forgejo {
     async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
         let mut api = self.api(job)?;
         let result = self.attempt(&mut api).await;
-        if let Err(error) = &result
-            && let Some(lost) = api.last_write.in_doubt(error)
-            && let Ok(Some(made)) = self.second_look(&api, lost).await
-        {
-            return Ok(made);
-        }
-        result
+        after_second_look(result, &api.last_write, |lost| self.second_look(&api, lost)).await
     }
 
     async fn observe(

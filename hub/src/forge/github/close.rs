@@ -10,8 +10,14 @@ use super::super::{ClosedPull, Closing, ForgeError, Job, ObservedPull, PullReque
 use super::write::Document;
 use super::{Github, decide};
 
-/// Comments that are looked through for ours, the newest.
-const COMMENTS: &str = "comments(last: 100) { nodes { body } }";
+/// The newest comments, which are looked through for ours.
+const COMMENTS: &str = "comments(last: 100) { ";
+
+/// What is asked of comments.
+const OF_COMMENTS: &str = "pageInfo { hasPreviousPage startCursor } nodes { body } }";
+
+/// More pages of comments are not read.
+const MOST_PAGES: u32 = 20;
 
 const FIELDS: &str = "id number url state mergedAt closedAt mergeCommit { oid } \
     headRef { id target { oid ... on Commit { message } } }";
@@ -50,8 +56,30 @@ struct Tip {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Comments {
+    page_info: PageInfo,
     nodes: Vec<Comment>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PageInfo {
+    has_previous_page: bool,
+    start_cursor: Option<String>,
+}
+
+impl Comments {
+    fn has_ours(&self, job: &Job<'_>) -> bool {
+        let marker = closing_marker(job.key);
+        self.nodes.iter().any(|node| node.body.contains(&marker))
+    }
+
+    /// Where the older ones end, if there are any.
+    fn older(&self) -> Option<&str> {
+        let cursor = self.page_info.start_cursor.as_deref();
+        cursor.filter(|_| self.page_info.has_previous_page)
+    }
 }
 
 #[derive(Deserialize)]
@@ -64,14 +92,6 @@ impl Node {
     fn removable(&self, job: &Job<'_>, closing: &Closing<'_>) -> Option<&str> {
         let head = self.head_ref.as_ref().filter(|_| closing.remove_branch)?;
         is_our_tip(&head.target.oid, &head.target.message, job, closing).then_some(&head.id)
-    }
-
-    fn has_our_comment(&self, job: &Job<'_>) -> bool {
-        let marker = closing_marker(job.key);
-        let comments = self.comments.iter().flat_map(|comments| &comments.nodes);
-        comments
-            .into_iter()
-            .any(|comment| comment.body.contains(&marker))
     }
 }
 
@@ -88,7 +108,11 @@ impl Github {
                 None => return Ok(None),
             },
         };
-        let comments = if closing.again { COMMENTS } else { "" };
+        let comments = if closing.again {
+            format!("{COMMENTS}{OF_COMMENTS}")
+        } else {
+            String::new()
+        };
         let fields = format!("pull: pullRequest(number: {number}) {{ {FIELDS} {comments} }}");
         let repository = self.ask_repository(job, &fields).await?;
         let pull = repository.get("pull").map(Node::deserialize);
@@ -127,6 +151,40 @@ impl Github {
         Ok(pull.map(|pull| pull.number))
     }
 
+    /// Whether our comment is there, as far as comments were asked for.
+    async fn has_been_said(&self, job: &Job<'_>, pull: &Node) -> Result<bool, ForgeError> {
+        let Some(newest) = &pull.comments else {
+            return Ok(false);
+        };
+        if newest.has_ours(job) {
+            return Ok(true);
+        }
+        let mut before = newest.older().map(str::to_owned);
+        for _ in 1..MOST_PAGES {
+            let Some(cursor) = before else {
+                break;
+            };
+            // A cursor is the forge's own word: it goes back as a literal of JSON, which GraphQL's are.
+            let fields = format!(
+                "pull: pullRequest(number: {}) {{ comments(last: 100, before: {}) {{ {OF_COMMENTS} }}",
+                pull.number,
+                json!(cursor)
+            );
+            let repository = self.ask_repository(job, &fields).await?;
+            let comments = repository
+                .pointer("/pull/comments")
+                .map(Comments::deserialize);
+            let Some(Ok(comments)) = comments else {
+                break;
+            };
+            if comments.has_ours(job) {
+                return Ok(true);
+            }
+            before = comments.older().map(str::to_owned);
+        }
+        Ok(false)
+    }
+
     async fn close_open(
         &self,
         job: &Job<'_>,
@@ -134,7 +192,7 @@ impl Github {
         pull: &Node,
     ) -> Result<ClosedPull, ForgeError> {
         let mut document = Document::default();
-        if !pull.has_our_comment(job) {
+        if !self.has_been_said(job, pull).await? {
             let input = json!({ "subjectId": pull.id, "body": closing_comment(job.key, closing) });
             let selection = "clientMutationId";
             document.add("comment", "addComment", "AddCommentInput", input, selection);

@@ -6,7 +6,7 @@ use super::super::ours::{
     LINK, has_marker, has_trailers, is_our_name, not_a_file, refuse_base_branch,
 };
 use super::super::{ForgeError, Job};
-use super::lookup::{Branch, Commit, Entry, PULLS_LOOKED_AT, Pull, Repository};
+use super::lookup::{Branch, Commit, Entry, PULLS_LOOKED_AT, Pull, Repository, folders};
 use crate::change::{FileAction, FileChange};
 use crate::response::ErrorType;
 use nabu_common::ids::ResponseKey;
@@ -242,6 +242,18 @@ fn changes(
     repository: &Repository,
 ) -> Result<Changes, ForgeError> {
     let mut changes = Changes::default();
+    for (number, path) in folders(files).enumerate() {
+        if base
+            .folder(number)
+            .is_some_and(|entry| entry.kind != "tree")
+        {
+            let detail = format!(
+                "{path} of {} is no folder; create a new EventResponse with another path",
+                repository.name_with_owner
+            );
+            return Err(failed(ErrorType::Permanent, "Rejected", detail));
+        }
+    }
     for (number, file) in files.iter().enumerate() {
         let entry = base.file(number);
         if is_as_wanted(&file.action, entry.as_ref()) {

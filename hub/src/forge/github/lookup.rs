@@ -3,17 +3,30 @@
 //!
 //! Several questions make one document; each has its own aliases and variables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::super::git::blob_id;
-use crate::change::{FileAction, Intent};
+use crate::change::{FileAction, FileChange, Intent};
 
 /// Pull requests of one branch name that are looked at. More can only come from forks.
 pub(super) const PULLS_LOOKED_AT: usize = 50;
+
+/// The folders that files are written below, each once. Nothing says what GitHub does with a file in the place of one; git
+/// itself would drop the file.
+pub(super) fn folders(files: &[FileChange]) -> impl Iterator<Item = &str> {
+    let written = files
+        .iter()
+        .filter(|file| file.action != FileAction::Delete);
+    let above = written.flat_map(|file| {
+        let slashes = file.path.match_indices('/');
+        slashes.map(|(at, _)| &file.path[..at])
+    });
+    above.collect::<BTreeSet<_>>().into_iter()
+}
 
 /// What one change asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +38,7 @@ pub(super) struct Question {
     paths: Vec<String>,
     /// Which of the paths are needed with their text.
     patched: Vec<bool>,
+    folders: Vec<String>,
     labels: Vec<String>,
     users: Vec<String>,
     teams: Vec<String>,
@@ -47,6 +61,7 @@ impl Question {
                 .iter()
                 .map(|file| matches!(file.action, FileAction::Patch { .. }))
                 .collect(),
+            folders: folders(&intent.files).map(str::to_owned).collect(),
             labels: intent.labels.clone(),
             users,
             teams: options.team_reviewers.clone(),
@@ -57,6 +72,7 @@ impl Question {
     pub(super) fn weight(&self) -> usize {
         let patched = self.patched.iter().filter(|patched| **patched).count();
         10 + 2 * self.paths.len()
+            + self.folders.len()
             + 150 * patched
             + self.labels.len()
             + self.users.len()
@@ -151,6 +167,12 @@ impl Commit {
     /// The commit below it.
     pub(super) fn parent(&self) -> Option<&Commit> {
         self.parents.as_ref()?.nodes.first()
+    }
+
+    /// What is at the n-th folder that the change writes below; known of the base only.
+    pub(super) fn folder(&self, number: usize) -> Option<Entry> {
+        let value = self.rest.get(&format!("d{number}"))?;
+        serde_json::from_value(value.clone()).ok()
     }
 
     /// What is at the n-th path of the question.
@@ -308,6 +330,14 @@ impl Document {
                 "f{file}: file(path: {path}) {{ mode type oid {text}}} "
             );
         }
+        let mut folders = String::new();
+        for (folder, path) in question.folders.iter().enumerate() {
+            let path = self.variable(&format!("d{number}_{folder}"), "String!", path);
+            let _ = write!(
+                folders,
+                "d{folder}: file(path: {path}) {{ mode type oid }} "
+            );
+        }
         let parents = if question.patched.contains(&true) {
             format!("parents(first: 1) {{ nodes {{ oid {files}}} }} ")
         } else {
@@ -323,7 +353,7 @@ impl Document {
             self.fields,
             "r{number}: repository(owner: {owner}, name: {name}) {{ \
             id nameWithOwner isArchived isDisabled isEmpty {labels}\
-            base: {base} {{ id name target {{ {commit} }} }} \
+            base: {base} {{ id name target {{ {commit} ... on Commit {{ id {folders}}} }} }} \
             branch: ref(qualifiedName: {branch}) {{ id name target {{ {commit} ... on Commit {{ id {parents}}} }} }} \
             pulls: pullRequests(headRefName: {head}, first: {PULLS_LOOKED_AT}, \
             orderBy: {{ field: CREATED_AT, direction: DESC }}) {{ totalCount nodes {{ {PULL} }} }} }} ",

@@ -142,13 +142,12 @@ impl Gitlab {
             }
             return self.adopt_commit(api, tip).await;
         }
-        if is_our_name(api.job)
-            && api
-                .branch(base)
-                .await?
-                .is_some_and(|base| base.id == tip.id)
-        {
-            return self.commit_onto(api, base, &tip).await;
+        if is_our_name(api.job) {
+            match api.branch(base).await? {
+                Some(now) if now.id == tip.id => return self.commit_onto(api, base, &tip).await,
+                Some(_) => {}
+                None => self.explain_missing(api, base).await?,
+            }
         }
         Err(self.branch_taken(
             api,
@@ -240,6 +239,7 @@ impl Gitlab {
         let actions =
             plan::exact(&api.change.files, &now).map_err(|no_file| self.no_file(&no_file))?;
         if actions.is_empty() {
+            self.take_back(api).await?;
             return Ok(Committed::Unchanged);
         }
         let reply = api

@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::super::http::Reply;
 use super::super::metrics::Operation;
-use super::super::ours::{closing_comment, closing_marker, is_our_tip};
+use super::super::rest::{Comments, Requests, Tip, remove_branch, say_why};
 use super::super::{ClosedPull, Closing, ForgeError, Job, PullRequestState};
 use super::adopt::state;
-use super::api::Api;
+use super::api::{Api, PAGE};
 use super::follow::observed_pull;
 use super::{Gitlab, wire};
 
@@ -35,7 +35,7 @@ impl Gitlab {
         };
         let mut notes = Vec::new();
         if state(&request) == PullRequestState::Open {
-            notes.extend(say_why(&api, &request, closing).await?);
+            notes.extend(say_why(&api, request.iid, closing).await?);
             let reply = api.close(request.iid).await?;
             if !reply.status.is_success() {
                 let base = job.intent.base_branch.as_deref().unwrap_or_default();
@@ -63,64 +63,46 @@ impl Gitlab {
     }
 }
 
-/// Says why, unless that was said before. Gives back what stood in the way, for people.
-async fn say_why(
-    api: &Api<'_>,
-    request: &wire::MergeRequest,
-    closing: &Closing<'_>,
-) -> Result<Option<String>, ForgeError> {
-    if closing.again
-        && api
-            .has_note(request.iid, &closing_marker(api.job.key))
-            .await?
-    {
-        return Ok(None);
+impl Requests for Api<'_> {
+    fn job(&self) -> &Job<'_> {
+        self.job
     }
-    let text = closing_comment(api.job.key, closing);
-    let reply = api.add_note(request.iid, &text).await?;
-    if reply.status.is_server_error() {
-        return Err(reply.error());
-    }
-    let said = || format!("the comment: refused with {}{}", reply.status, reply.said());
-    Ok((!reply.status.is_success()).then(said))
-}
 
-async fn remove_branch(api: &Api<'_>, closing: &Closing<'_>) -> Result<Option<String>, ForgeError> {
-    let name = &api.job.intent.branch;
-    let Some(tip) = api.branch(name).await? else {
-        return Ok(None);
-    };
-    if !is_our_tip(&tip.id, &tip.message, api.job, closing) {
-        return Ok(None);
-    }
-    let reply = api.delete_branch(name).await?;
-    if reply.status.is_success() || reply.status.as_u16() == 404 {
-        return Ok(None);
-    }
-    Ok(Some(format!(
-        "removing the branch: refused with {}{}",
-        reply.status,
-        reply.said()
-    )))
-}
-
-impl Api<'_> {
-    /// Whether one of the newest notes has this in it.
-    async fn has_note(&self, iid: u64, text: &str) -> Result<bool, ForgeError> {
-        let segments = ["merge_requests", &iid.to_string(), "notes"];
-        let query = [("sort", "desc"), ("per_page", "100")];
+    /// The newest first.
+    async fn comments(&self, number: u64, page: u32) -> Result<Comments, ForgeError> {
+        let segments = ["merge_requests", &number.to_string(), "notes"];
+        let page = page.to_string();
+        let size = PAGE.to_string();
+        let query = [("sort", "desc"), ("per_page", &size), ("page", &page)];
         let reply = self.get(Operation::Read, &segments, &query).await?;
         let notes: Vec<Note> = reply.found()?.unwrap_or_default();
-        Ok(notes.iter().any(|note| note.body.contains(text)))
+        Ok(Comments {
+            is_last: notes.len() < PAGE,
+            texts: notes.into_iter().map(|note| note.body).collect(),
+        })
     }
 
-    async fn add_note(&self, iid: u64, text: &str) -> Result<Reply, ForgeError> {
-        let url = self.url(&["merge_requests", &iid.to_string(), "notes"], &[]);
+    async fn add_comment(&self, number: u64, text: &str) -> Result<Reply, ForgeError> {
+        let url = self.url(&["merge_requests", &number.to_string(), "notes"], &[]);
         let body = json!({ "body": text });
         self.send(Operation::Comment, Method::POST, url, Some(body))
             .await
     }
 
+    async fn tip(&self, branch: &str) -> Result<Option<Tip>, ForgeError> {
+        let tip = self.branch(branch).await?;
+        Ok(tip.map(|tip| Tip {
+            id: tip.id,
+            message: tip.message,
+        }))
+    }
+
+    async fn remove(&self, branch: &str) -> Result<Reply, ForgeError> {
+        self.delete_branch(branch).await
+    }
+}
+
+impl Api<'_> {
     async fn close(&self, iid: u64) -> Result<Reply, ForgeError> {
         let url = self.url(&["merge_requests", &iid.to_string()], &[]);
         let body = json!({ "state_event": "close" });

@@ -31,7 +31,7 @@ use self::api::Api;
 use self::commit::Committed;
 use self::question::Base;
 use super::access::{api_root, authorization};
-use super::doubt::{LastWrite, SECOND_LOOK_AFTER, Write};
+use super::doubt::{LastWrite, Write, after_second_look};
 use super::http::{Http, failed};
 use super::ours::{has_trailers, refuse_base_branch};
 use super::resolve::{PATCH_DOES_NOT_APPLY, Resolved, in_background, patched_paths};
@@ -231,10 +231,8 @@ impl Gitlab {
         })
     }
 
-    /// A write has failed so that nobody knows what it did: looks what is there, and goes on from there. If nothing is to be
-    /// seen of it, it stays failed, because it may still be at work.
+    /// Looks what a write did whose answer was lost, and goes on from there; nothing if nothing is to be seen of it.
     async fn second_look(&self, api: &Api<'_>, lost: Write) -> Result<Option<Made>, ForgeError> {
-        tokio::time::sleep(SECOND_LOOK_AFTER).await;
         let found = self.look_up(api).await?;
         if !found.is_empty() {
             return Ok(Some(Made::PullRequest(self.adopt(api, found).await?)));
@@ -275,13 +273,7 @@ impl Forge for Gitlab {
     async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
         let mut api = self.api(job)?;
         let result = self.attempt(&mut api).await;
-        if let Err(error) = &result
-            && let Some(lost) = api.last_write.in_doubt(error)
-            && let Ok(Some(made)) = self.second_look(&api, lost).await
-        {
-            return Ok(made);
-        }
-        result
+        after_second_look(result, &api.last_write, |lost| self.second_look(&api, lost)).await
     }
 
     async fn observe(

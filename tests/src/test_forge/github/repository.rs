@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use super::auth::Caller;
 use super::error::ApiResult;
 use super::model::{Label, Permission, PullState, Repository, Rule, State};
+use super::operations::people;
 use super::operations::pulls::{self, MergeMethod, NewPull, Update};
 use super::operations::refs;
 use super::server::Server;
@@ -214,6 +215,11 @@ impl TestRepository {
         self.change(|state| refs::set(state, self.id, &format!("refs/heads/{name}"), &tip))
     }
 
+    /// A branch, new or not, gets a commit that is in the repository for its tip.
+    pub fn set_branch(&self, name: &str, commit: &str) -> Result<()> {
+        self.change(|state| refs::set(state, self.id, &format!("refs/heads/{name}"), commit))
+    }
+
     /// Removes a branch; its pull requests are closed.
     pub fn delete_branch(&self, name: &str) -> Result<()> {
         self.change(|state| refs::remove(state, self.id, &format!("refs/heads/{name}")))
@@ -253,12 +259,31 @@ impl TestRepository {
         self.set_open(number, true)
     }
 
+    /// The person comments on a pull request.
+    pub fn comment(&self, number: u64, text: &str) -> Result<()> {
+        self.change(|state| people::add_comment(state, &person(), self.id, number, text))
+            .map(drop)
+    }
+
+    /// The person writes another text.
+    pub fn describe(&self, number: u64, text: &str) -> Result<()> {
+        let update = Update {
+            body: Some(text.to_owned()),
+            ..Update::default()
+        };
+        self.update(number, &update)
+    }
+
     fn set_open(&self, number: u64, open: bool) -> Result<()> {
         let update = Update {
             open: Some(open),
             ..Update::default()
         };
-        self.change(|state| pulls::update(state, &person(), self.id, number, &update))
+        self.update(number, &update)
+    }
+
+    fn update(&self, number: u64, update: &Update) -> Result<()> {
+        self.change(|state| pulls::update(state, &person(), self.id, number, update))
     }
 
     /// Read-only for everyone, or not any more.

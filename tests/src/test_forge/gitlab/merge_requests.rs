@@ -269,6 +269,10 @@ pub(super) fn notes(
         ("POST", Some(last)) => Ok(Answer::created(last)),
         (_, last) => {
             notes.extend(last);
+            // The newest first, unless somebody wants it otherwise (`lib/api/notes.rb`).
+            if request.query("sort") != Some("asc") {
+                notes.reverse();
+            }
             Ok(request.page(notes))
         }
     }

@@ -186,6 +186,16 @@ impl TestProject {
         })
     }
 
+    /// A branch, new or not, gets a commit that is in the repository for its tip.
+    pub fn set_branch(&self, name: &str, commit: &str) -> Result<()> {
+        self.read(|_, project| project.set_branch(name, commit, project.branch(name)?.as_deref()))
+    }
+
+    /// Another branch becomes the default.
+    pub fn set_default_branch(&self, name: &str) -> Result<()> {
+        self.change(|project| project.default_branch = Some(name.to_owned()))
+    }
+
     /// Removes a branch.
     pub fn delete_branch(&self, name: &str) -> Result<()> {
         self.git()?.delete_ref(&format!("refs/heads/{name}"))
@@ -226,6 +236,20 @@ impl TestProject {
         })
     }
 
+    /// Opens a merge request again.
+    pub fn reopen(&self, iid: u64) -> Result<()> {
+        self.edit(iid, |one| {
+            one.state = MergeRequestState::Opened;
+            one.ended_at = None;
+        })
+    }
+
+    /// The person writes a note.
+    pub fn add_note(&self, iid: u64, text: &str) -> Result<()> {
+        let person = self.user(PERSON)?;
+        self.edit(iid, |one| one.notes.push((person, text.to_owned())))
+    }
+
     /// Writes another description.
     pub fn describe(&self, iid: u64, text: &str) -> Result<()> {
         self.edit(iid, |one| one.description = Some(text.to_owned()))
@@ -244,8 +268,14 @@ impl TestProject {
         self.open(self.id, branch, title, description)
     }
 
-    /// The person forks the project, makes a branch of this name there, and opens a merge request for it here.
-    pub fn add_merge_request_from_fork(&self, branch: &str, description: &str) -> Result<u64> {
+    /// The person forks the project, commits with this message to a branch of this name there, and opens a merge request
+    /// for it here.
+    pub fn add_merge_request_from_fork(
+        &self,
+        branch: &str,
+        message: &str,
+        description: &str,
+    ) -> Result<u64> {
         let person = self.user(PERSON)?;
         let fork = {
             let mut state = self.server.state();
@@ -279,7 +309,8 @@ impl TestProject {
             state.projects.push(project);
             Self::new(Arc::clone(&self.server), id, &path)
         };
-        fork.add_file_as_person("main", branch, "fork.txt", "fork\n")?;
+        let file = (PLAIN, "fork.txt", b"fork\n".as_slice());
+        fork.add_entries("main", branch, PERSON, message, &[file])?;
         self.open(fork.id, branch, "From afar", description)
     }
 

@@ -256,28 +256,41 @@ impl Object {
     }
 }
 
-/// A connection with all of its nodes, cut as `first` and `last` say.
-pub(super) fn connection(type_name: &'static str, all: Vec<Item>, arguments: &Arguments) -> Item {
+/// How cursors begin; the number of the item comes after it.
+const CURSOR: &str = "cursor:";
+
+/// A connection with its nodes, cut as `first`, `last` and `before` say. Cursors lead back only.
+pub(super) fn connection(
+    type_name: &'static str,
+    mut all: Vec<Item>,
+    arguments: &Arguments,
+) -> Item {
     let total = all.len();
+    let before = arguments.text("before").and_then(|cursor| {
+        let number = cursor.strip_prefix(CURSOR)?;
+        number.parse::<usize>().ok()
+    });
+    all.truncate(before.unwrap_or(total));
     let limit = |name| {
         let number = arguments.number(name);
         number.map(|number| usize::try_from(number).unwrap_or(usize::MAX))
     };
-    let nodes: Vec<Item> = match (limit("first"), limit("last")) {
-        (Some(first), _) => all.into_iter().take(first).collect(),
-        (None, Some(last)) => all.into_iter().skip(total.saturating_sub(last)).collect(),
-        (None, None) => all,
+    let end = all.len();
+    let (start, nodes): (usize, Vec<Item>) = match (limit("first"), limit("last")) {
+        (Some(first), _) => (0, all.into_iter().take(first).collect()),
+        (None, Some(last)) => {
+            let start = end.saturating_sub(last);
+            (start, all.into_iter().skip(start).collect())
+        }
+        (None, None) => (0, all),
     };
-    let more = nodes.len() < total;
+    let has_next = limit("first").is_some() && nodes.len() < end;
     let page = Node::Record(
         "PageInfo",
         vec![
-            ("hasNextPage", Item::leaf(more && limit("first").is_some())),
-            (
-                "hasPreviousPage",
-                Item::leaf(more && limit("first").is_none()),
-            ),
-            ("startCursor", Item::null()),
+            ("hasNextPage", Item::leaf(has_next)),
+            ("hasPreviousPage", Item::leaf(start > 0)),
+            ("startCursor", Item::leaf(format!("{CURSOR}{start}"))),
             ("endCursor", Item::null()),
         ],
     );
