@@ -24,5 +24,6 @@ mod objects;
 mod outages;
 mod refusals;
 mod routes;
+mod updating;
 mod watched_config;
 mod webhooks;
