@@ -151,6 +151,10 @@ pub struct Intent {
 /// What a route wants of its pull requests beside their content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of the route, and any of them go together"
+)]
 pub struct PullRequestOptions {
     /// Teams that are asked for a review, by name (slug) inside of the repository's owner; only where a forge has teams.
     pub team_reviewers: Vec<String>,
@@ -162,6 +166,8 @@ pub struct PullRequestOptions {
     pub delete_branch_after_merge: bool,
     /// Whether the pull request is closed when its response is cancelled or its EventResponse is deleted.
     pub close_on_cancel: bool,
+    /// Whether the pull request follows when its EventResponse asks for other content.
+    pub update_existing: bool,
     /// Whether the branch goes as well when the hub closes the pull request.
     pub delete_branch_after_close: bool,
 }

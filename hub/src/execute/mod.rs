@@ -15,6 +15,7 @@ mod record;
 mod schedule;
 #[cfg(test)]
 mod tests;
+mod update;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -51,6 +51,7 @@ pub(super) fn tell(context: &Context, response: &Response, progress: &Progress) 
             key: response.key().clone(),
             name: response.observation.name.clone(),
             generation: response.observation.generation,
+            spec_hash: response.observation.spec_hash,
             observed_at: response.observed_at,
             progress: progress.clone(),
             routed: progress.intent.as_ref().map(RoutedTo::of),

@@ -5,6 +5,7 @@
 //! write by itself. [`registry`] gives the forge of a target; [`http`] is the one way to send a request.
 
 mod access;
+mod amend;
 mod doubt;
 mod error_table;
 pub mod forgejo;
@@ -22,7 +23,7 @@ mod text;
 pub mod witness;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -130,6 +131,35 @@ pub struct ClosedPull {
     pub notes: Vec<String>,
 }
 
+/// A pull request whose content is to become that of another change of the same response.
+#[derive(Clone, Copy, Debug)]
+pub struct Amending<'a> {
+    /// Its number.
+    pub number: u64,
+    /// The last commit that was made for it, if it is known: nothing is put on top of another.
+    pub commit: Option<&'a str>,
+    /// Paths that earlier contents of it wrote. Those that the change does not name become again what they were.
+    pub leftovers: &'a [String],
+    /// Whether an earlier try may have made a part of it.
+    pub again: bool,
+}
+
+/// What came of amending a pull request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Amended {
+    /// It shows the content.
+    Updated {
+        /// The address for people.
+        url: String,
+        /// The commit at the head of the branch, in hex; `None` where the forge has none (`noop`).
+        commit: Option<String>,
+        /// What is wanted and could not be done, for people.
+        notes: Vec<String>,
+    },
+    /// It has ended before, and was left as it is.
+    Ended(ClosedPull),
+}
+
 /// The number of a pull request, out of its address: forges put it last.
 pub fn number_of(url: &str) -> Option<u64> {
     url.trim_end_matches('/').rsplit('/').next()?.parse().ok()
@@ -159,6 +189,8 @@ pub struct Job<'a> {
     /// An attempt before this one may have been interrupted with the pull request open and not all on it that belongs
     /// there.
     pub again: bool,
+    /// Whether a request was sent that may have changed something on the forge.
+    pub wrote: Arc<AtomicBool>,
 }
 
 impl<'a> Job<'a> {
@@ -169,6 +201,7 @@ impl<'a> Job<'a> {
             intent,
             requests: Arc::default(),
             again: false,
+            wrote: Arc::default(),
         }
     }
 
@@ -184,12 +217,18 @@ impl<'a> Job<'a> {
             intent,
             requests: Arc::clone(&self.requests),
             again: self.again,
+            wrote: Arc::clone(&self.wrote),
         }
     }
 
     /// Counts one request; called before it is sent.
     pub fn count_request(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether something on the forge may be another now.
+    pub fn has_written(&self) -> bool {
+        self.wrote.load(Ordering::Relaxed)
     }
 }
 
@@ -221,6 +260,16 @@ pub trait Forge: Send + Sync {
         job: &Job<'_>,
         closing: &Closing<'_>,
     ) -> Result<Option<ClosedPull>, ForgeError>;
+
+    /// Makes an open pull request show the job's change: puts one more commit on top of ours, if anything differs, and sets
+    /// its title and body. Calling it again changes nothing. If anything but our last commit is at the tip of the branch,
+    /// that is a `Conflicting` error and nothing is written; one that was merged or closed is left as it is; `None` if it
+    /// is not shown.
+    async fn amend(
+        &self,
+        job: &Job<'_>,
+        amending: &Amending<'_>,
+    ) -> Result<Option<Amended>, ForgeError>;
 
     /// Whether making a change leaves traces outside of the hub, so that its intent must be stored before.
     fn leaves_traces(&self) -> bool {

@@ -243,6 +243,7 @@ fn own_route(
             auto_merge: spec.auto_merge.map(merge_method),
             delete_branch_after_merge: spec.delete_branch_after_merge,
             close_on_cancel: spec.close_on_cancel,
+            update_existing: spec.update_existing,
             delete_branch_after_close: spec.delete_branch_after_close,
         },
         draft: spec.draft,

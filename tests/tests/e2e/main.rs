@@ -26,5 +26,6 @@ mod proxied;
 mod refusals;
 mod retention;
 mod routes;
+mod updating;
 mod watched_config;
 mod webhooks;

@@ -71,7 +71,7 @@ pub(super) struct Write {
 }
 
 impl Changes {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.writes.is_empty() && self.deletions.is_empty()
     }
 
@@ -108,7 +108,12 @@ pub(super) fn next<'a>(
             return Err(branch_taken(job, repository, &why));
         }
     }
-    let changes = changes(&job.intent.files, &base.target, repository)?;
+    refuse_file_for_folder(&job.intent.files, &base.target, &repository.name_with_owner)?;
+    let changes = changes(
+        job.intent.files.iter().enumerate(),
+        &base.target,
+        &repository.name_with_owner,
+    )?;
     let branch = repository.branch.as_ref();
     let elsewhere = |branch: &&Branch| branch.target.oid != base.target.oid;
     if changes.is_empty() {
@@ -235,26 +240,38 @@ fn is_as_wanted(action: &FileAction, entry: Option<&Entry>) -> bool {
     }
 }
 
-/// What is to be changed, with the mode of what is there.
-fn changes(
+/// A file lies where the change needs a folder. The files are those of the question, in its order.
+///
+/// # Errors
+/// Then.
+pub(super) fn refuse_file_for_folder(
     files: &[FileChange],
+    commit: &Commit,
+    place: &str,
+) -> Result<(), ForgeError> {
+    let in_the_way = |number| {
+        let entry = commit.folder(number);
+        entry.is_some_and(|entry| entry.kind != "tree")
+    };
+    let found = folders(files)
+        .enumerate()
+        .find(|(number, _)| in_the_way(*number));
+    let Some((_, path)) = found else {
+        return Ok(());
+    };
+    let detail =
+        format!("{path} of {place} is no folder; create a new EventResponse with another path");
+    Err(failed(ErrorType::Permanent, "Rejected", detail))
+}
+
+/// What is to be changed, with the mode of what is there. Each file comes with its number in the question.
+pub(super) fn changes<'a>(
+    files: impl IntoIterator<Item = (usize, &'a FileChange)>,
     base: &Commit,
-    repository: &Repository,
+    place: &str,
 ) -> Result<Changes, ForgeError> {
     let mut changes = Changes::default();
-    for (number, path) in folders(files).enumerate() {
-        if base
-            .folder(number)
-            .is_some_and(|entry| entry.kind != "tree")
-        {
-            let detail = format!(
-                "{path} of {} is no folder; create a new EventResponse with another path",
-                repository.name_with_owner
-            );
-            return Err(failed(ErrorType::Permanent, "Rejected", detail));
-        }
-    }
-    for (number, file) in files.iter().enumerate() {
+    for (number, file) in files {
         let entry = base.file(number);
         if is_as_wanted(&file.action, entry.as_ref()) {
             continue;
@@ -263,7 +280,7 @@ fn changes(
             .as_ref()
             .and_then(|entry| no_file(entry, &file.action))
         {
-            return Err(not_a_file(&file.path, what, &repository.name_with_owner));
+            return Err(not_a_file(&file.path, what, place));
         }
         match &file.action {
             FileAction::Patch { .. } => {}

@@ -72,7 +72,7 @@ impl Question {
     pub(super) fn weight(&self) -> usize {
         let patched = self.patched.iter().filter(|patched| **patched).count();
         10 + 2 * self.paths.len()
-            + self.folders.len()
+            + 2 * self.folders.len()
             + 150 * patched
             + self.labels.len()
             + self.users.len()
@@ -169,7 +169,7 @@ impl Commit {
         self.parents.as_ref()?.nodes.first()
     }
 
-    /// What is at the n-th folder that the change writes below; known of the base only.
+    /// What is at the n-th folder that the change writes below; not known of a parent.
     pub(super) fn folder(&self, number: usize) -> Option<Entry> {
         let value = self.rest.get(&format!("d{number}"))?;
         serde_json::from_value(value.clone()).ok()
@@ -354,7 +354,7 @@ impl Document {
             "r{number}: repository(owner: {owner}, name: {name}) {{ \
             id nameWithOwner isArchived isDisabled isEmpty {labels}\
             base: {base} {{ id name target {{ {commit} ... on Commit {{ id {folders}}} }} }} \
-            branch: ref(qualifiedName: {branch}) {{ id name target {{ {commit} ... on Commit {{ id {parents}}} }} }} \
+            branch: ref(qualifiedName: {branch}) {{ id name target {{ {commit} ... on Commit {{ id {folders}{parents}}} }} }} \
             pulls: pullRequests(headRefName: {head}, first: {PULLS_LOOKED_AT}, \
             orderBy: {{ field: CREATED_AT, direction: DESC }}) {{ totalCount nodes {{ {PULL} }} }} }} ",
         );
