@@ -97,6 +97,7 @@ pub fn intent(target: ForgeTarget, uid: &str, files: &[(&str, Option<&str>)]) ->
         reviewers: Vec::new(),
         options: PullRequestOptions::default(),
         draft: false,
+        group: None,
         branch,
         digest,
     }

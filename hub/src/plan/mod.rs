@@ -263,6 +263,7 @@ fn render_input<'a>(
             draft: route.draft,
             options: &route.options,
             author: route.author.as_ref(),
+            group: route.group,
         },
         templates: &route.templates,
         paths: &route.paths,
