@@ -159,6 +159,7 @@ pub async fn serve(
         },
         lanes: std::sync::Mutex::new(Lanes::new(config.github_budget(), gates)),
         called: std::sync::Mutex::default(),
+        groups: crate::execute::Turns::default(),
     };
     let queue = QueueMetrics::register(&mut registry);
     let follow_metrics = FollowMetrics::register(&mut registry);

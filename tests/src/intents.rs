@@ -111,6 +111,7 @@ pub fn closing(number: Option<u64>) -> Closing<'static> {
         comment: "Closed by Nabu: the EventResponse was deleted.",
         again: false,
         remove_branch: false,
+        stays_open: false,
     }
 }
 

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 
 use super::{
     ClosedPull, Closing, Forge, ForgeError, Job, Made, ObservedPull, PullRequest, PullRequestState,
+    group,
 };
 
 /// Names the would-be pull request; the same for the same key and target, for ever.
@@ -11,15 +12,30 @@ use super::{
 pub struct Noop;
 
 fn address(job: &Job<'_>) -> String {
+    // Members of a group have one together.
+    let own = if job.intent.is_shared() {
+        job.intent.branch.rsplit('/').next().unwrap_or_default()
+    } else {
+        job.key.uid.as_str()
+    };
     format!(
-        "https://noop.invalid/{}/pulls/{}/{}",
-        job.intent.target.repository, job.key.cluster, job.key.uid
+        "https://noop.invalid/{}/pulls/{}/{own}",
+        job.intent.target.repository, job.key.cluster
     )
 }
 
 #[async_trait]
 impl Forge for Noop {
     async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
+        if let Some(shared) = job.intent.in_group() {
+            return Ok(group::shared(PullRequest {
+                url: address(&job.with(&shared)),
+                commit: None,
+                state: PullRequestState::Open,
+                adopted: false,
+                notes: Vec::new(),
+            }));
+        }
         Ok(Made::PullRequest(PullRequest {
             url: address(job),
             commit: None,

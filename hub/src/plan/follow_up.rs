@@ -17,7 +17,7 @@ use super::{Close, Step};
 use crate::change::ProviderKind;
 use crate::forge::{ClosedPull, ForgeError, PullRequestState, number_of};
 use crate::render::markdown::neutralise;
-use crate::response::{ErrorType, FollowUp, FollowUpKind, Progress, Response};
+use crate::response::{ErrorType, FollowUp, FollowUpKind, Phase, Progress, Response};
 
 /// Failures that may pass, until the wish is given up.
 const MOST_FAILURES: u32 = 10;
@@ -39,17 +39,25 @@ pub(super) fn step(response: &Response, now: Timestamp) -> Step {
     }
     let FollowUpKind::Close { reason } = &follow_up.kind;
     let key = response.key();
-    let comment = format!(
-        "Closed by Nabu: {} (EventResponse `{}` of cluster `{}`).",
+    let why = format!(
+        "{} (EventResponse `{}` of cluster `{}`).",
         neutralise(reason),
         neutralise(&response.observation.name),
         key.cluster
     );
+    let commit = match &progress.commit {
+        Some(commit) => format!("Its commit {commit} is on this branch"),
+        None => "Its commit is on this branch".to_owned(),
+    };
+    let shared = intent.in_group().filter(|_| progress.shared);
     Step::Close(Box::new(Close {
-        intent: intent.clone(),
+        intent: shared.unwrap_or_else(|| intent.clone()),
         number: progress.url.as_deref().and_then(number_of),
         commit: progress.commit.clone(),
-        comment,
+        comment: format!("Closed by Nabu: {why}"),
+        comment_if_others_stay: format!(
+            "Not wanted any more: {why} {commit}; this pull request stays open for the other responses of its group."
+        ),
         again: follow_up.begun,
     }))
 }
@@ -59,6 +67,9 @@ pub(super) fn step(response: &Response, now: Timestamp) -> Step {
 pub(super) fn ask_to_close(progress: &mut Progress, reason: &str) -> bool {
     if progress.follow_up.is_some() {
         return true;
+    }
+    if progress.withdrawn {
+        return false;
     }
     let wanted = closes_on_cancel(progress) && has_open_pull(progress);
     if wanted {
@@ -144,6 +155,10 @@ pub fn closed(progress: &mut Progress, closed: Option<&ClosedPull>, moment: Mome
         }
         return;
     };
+    if closed.pull.state == PullRequestState::Open {
+        stay(progress, closed, moment);
+        return;
+    }
     let merged = closed.pull.state == PullRequestState::Merged;
     let mut message = if merged {
         format!("pull request merged before it could be closed ({reason})")
@@ -171,6 +186,49 @@ pub fn closed(progress: &mut Progress, closed: Option<&ClosedPull>, moment: Mome
     progress.follow_up = None;
     progress.watched = false;
     bump(progress);
+}
+
+/// It was said on the pull request that the response is not wanted any more; others of the group are in it.
+fn stay(progress: &mut Progress, closed: &ClosedPull, moment: Moment) {
+    let Some(FollowUp {
+        kind: FollowUpKind::Close { reason },
+        ..
+    }) = progress.follow_up.take()
+    else {
+        return;
+    };
+    let mut message = format!(
+        "the pull request stays open for other responses of its group, with a comment that this one is not wanted any \
+        more ({reason}): {}",
+        closed.url
+    );
+    if !closed.notes.is_empty() {
+        message.push_str("; without ");
+        message.push_str(&closed.notes.join("; "));
+    }
+    set_condition(
+        progress,
+        PULL_REQUEST,
+        true,
+        PULL_REQUEST_OPEN,
+        &message,
+        moment,
+    );
+    progress.url.get_or_insert_with(|| closed.url.clone());
+    progress.withdrawn = true;
+    progress.watched = false;
+    bump(progress);
+}
+
+/// Whether a response of a group keeps the group's pull request open: it is in there, or may be soon, and is wanted.
+pub fn keeps_group_open(progress: &Progress) -> bool {
+    let is_member = progress.shared || !progress.phase.is_terminal();
+    let is_wanted = !progress.deleted
+        && !progress.withdrawn
+        && progress.follow_up.is_none()
+        && progress.cancel_requested.is_none()
+        && progress.phase != Phase::Cancelled;
+    is_member && is_wanted
 }
 
 /// It could not be closed now. What may pass is tried again; else people have to do it, and the condition says so.

@@ -68,6 +68,8 @@ pub struct Close {
     pub commit: Option<String>,
     /// What is said on it, in Markdown.
     pub comment: String,
+    /// What is said instead if it is that of a group and others of the group are in it: then it stays open.
+    pub comment_if_others_stay: String,
     /// Whether an earlier try may have done a part of it.
     pub again: bool,
 }
