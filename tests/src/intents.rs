@@ -12,7 +12,7 @@ use nabu_hub::change::{
 use nabu_hub::credentials::{Credentials, Secret};
 use nabu_hub::forge::metrics::ForgeMetrics;
 use nabu_hub::forge::registry::Forges;
-use nabu_hub::forge::{ClosedPull, Closing, ForgeError, Job, Made, PullRequest};
+use nabu_hub::forge::{Amended, Amending, ClosedPull, Closing, ForgeError, Job, Made, PullRequest};
 use nabu_hub::response::ResponseError;
 use prometheus_client::registry::Registry;
 
@@ -167,6 +167,21 @@ impl HubForges {
         let job = Job::new(&key, intent);
         let result = match self.forges.get(&intent.target) {
             Ok(forge) => forge.close(&job, closing).await,
+            Err(error) => Err(error),
+        };
+        (result, job.requests.load(Ordering::Relaxed))
+    }
+
+    /// Makes the pull request of a change show this one, as the hub does; with the number of requests that it cost.
+    pub async fn amend(
+        &self,
+        intent: &Intent,
+        amending: &Amending<'_>,
+    ) -> (Result<Option<Amended>, ForgeError>, u32) {
+        let key = key(intent.branch.rsplit('/').next().unwrap_or_default());
+        let job = Job::new(&key, intent);
+        let result = match self.forges.get(&intent.target) {
+            Ok(forge) => forge.amend(&job, amending).await,
             Err(error) => Err(error),
         };
         (result, job.requests.load(Ordering::Relaxed))

@@ -31,6 +31,8 @@ pub enum Operation {
     Assign,
     /// Puts labels and people on a pull request, all at once.
     Adorn,
+    /// Sets title and body of a pull request.
+    Edit,
     /// Closes a pull request.
     Close,
     /// Says something on a pull request.
@@ -46,6 +48,14 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Whether it changes anything on the forge.
+    pub const fn writes(self) -> bool {
+        !matches!(
+            self,
+            Self::Authorize | Self::Lookup | Self::Read | Self::Observe | Self::Person
+        )
+    }
+
     /// The label value.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -58,6 +68,7 @@ impl Operation {
             Self::Review => "review",
             Self::Assign => "assign",
             Self::Adorn => "adorn",
+            Self::Edit => "edit",
             Self::Close => "close",
             Self::Comment => "comment",
             Self::Observe => "observe",

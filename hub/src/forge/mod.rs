@@ -5,6 +5,7 @@
 //! write by itself. [`registry`] gives the forge of a target; [`http`] is the one way to send a request.
 
 mod access;
+mod amend;
 mod doubt;
 mod error_table;
 pub mod forgejo;
@@ -132,6 +133,35 @@ pub struct ClosedPull {
     pub notes: Vec<String>,
 }
 
+/// A pull request whose content is to become that of another change of the same response.
+#[derive(Clone, Copy, Debug)]
+pub struct Amending<'a> {
+    /// Its number.
+    pub number: u64,
+    /// The last commit that was made for it, if it is known: nothing is put on top of another.
+    pub commit: Option<&'a str>,
+    /// Paths that earlier contents of it wrote. Those that the change does not name become again what they were.
+    pub leftovers: &'a [String],
+    /// Whether an earlier try may have made a part of it.
+    pub again: bool,
+}
+
+/// What came of amending a pull request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Amended {
+    /// It shows the content.
+    Updated {
+        /// The address for people.
+        url: String,
+        /// The commit at the head of the branch, in hex; `None` where the forge has none (`noop`).
+        commit: Option<String>,
+        /// What is wanted and could not be done, for people.
+        notes: Vec<String>,
+    },
+    /// It has ended before, and was left as it is.
+    Ended(ClosedPull),
+}
+
 /// The number of a pull request, out of its address: forges put it last.
 pub fn number_of(url: &str) -> Option<u64> {
     url.trim_end_matches('/').rsplit('/').next()?.parse().ok()
@@ -234,6 +264,16 @@ pub trait Forge: Send + Sync {
         job: &Job<'_>,
         closing: &Closing<'_>,
     ) -> Result<Option<ClosedPull>, ForgeError>;
+
+    /// Makes an open pull request show the job's change: puts one more commit on top of ours, if anything differs, and sets
+    /// its title and body. Calling it again changes nothing. If anything but our last commit is at the tip of the branch,
+    /// that is a `Conflicting` error and nothing is written; one that was merged or closed is left as it is; `None` if it
+    /// is not shown.
+    async fn amend(
+        &self,
+        job: &Job<'_>,
+        amending: &Amending<'_>,
+    ) -> Result<Option<Amended>, ForgeError>;
 
     /// Whether making a change leaves traces outside of the hub, so that its intent must be stored before.
     fn leaves_traces(&self) -> bool {

@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 
 use super::{
-    ClosedPull, Closing, Forge, ForgeError, Job, Made, ObservedPull, PullRequest, PullRequestState,
-    group,
+    Amended, Amending, ClosedPull, Closing, Forge, ForgeError, Job, Made, ObservedPull,
+    PullRequest, PullRequestState, group,
 };
 
 /// Names the would-be pull request; the same for the same key and target, for ever.
@@ -70,6 +70,18 @@ impl Forge for Noop {
                 merge_commit: None,
                 ended_at: None,
             },
+            notes: Vec::new(),
+        }))
+    }
+
+    async fn amend(
+        &self,
+        job: &Job<'_>,
+        _amending: &Amending<'_>,
+    ) -> Result<Option<Amended>, ForgeError> {
+        Ok(Some(Amended::Updated {
+            url: address(job),
+            commit: None,
             notes: Vec::new(),
         }))
     }

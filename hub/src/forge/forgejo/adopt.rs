@@ -190,7 +190,7 @@ impl Forgejo {
         self.committed(api, &reply, &files).await
     }
 
-    fn branch_taken(&self, api: &Api<'_>, why: &str) -> ForgeError {
+    pub(super) fn branch_taken(&self, api: &Api<'_>, why: &str) -> ForgeError {
         let detail = format!(
             "the branch {} of {} holds somebody else's work: {why}; remove or rename the branch, then retry",
             api.job.intent.branch, self.repository

@@ -68,6 +68,12 @@ pub(super) struct Api<'a> {
     pub(super) last_write: LastWrite,
 }
 
+/// The title as the forge takes it, which has no other mark of a draft than a prefix.
+pub(super) fn with_mark(draft: bool, title: &str) -> String {
+    let mark = if draft { "WIP: " } else { "" };
+    format!("{mark}{title}")
+}
+
 impl Api<'_> {
     /// An address below the repository. Each part is one or more segments; a part given with `whole` set is one
     /// segment, slashes and all.
@@ -262,12 +268,7 @@ impl Api<'_> {
             options,
             ..
         } = self.job.intent;
-        // The forge has no other mark of a draft than this prefix.
-        let title = if *draft {
-            format!("WIP: {title}")
-        } else {
-            title.clone()
-        };
+        let title = with_mark(*draft, title);
         let mut body = json!({
             "base": base, "head": branch, "title": title, "body": body, "labels": labels,
         });

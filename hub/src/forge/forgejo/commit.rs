@@ -225,7 +225,7 @@ fn operation_on(operation: &'static str, file: &WholeFile) -> FileOperation {
 }
 
 /// What is to be done to a file that is in this state; nothing if it is as wanted.
-fn exact_operation(file: &WholeFile, now: &AtPath) -> Option<FileOperation> {
+pub(super) fn exact_operation(file: &WholeFile, now: &AtPath) -> Option<FileOperation> {
     if is_as_wanted(file, now) {
         return None;
     }

@@ -5,6 +5,7 @@
 //! make two changes. Whoever finds the branch taken ([`adopt`]) looks at what is on it and goes on from there.
 
 mod adopt;
+mod amend;
 mod api;
 mod close;
 mod commit;
@@ -29,7 +30,9 @@ use super::doubt::{LastWrite, SECOND_LOOK_AFTER, Write};
 use super::http::{Http, Reply, failed};
 use super::ours::{has_trailers, refuse_base_branch};
 use super::resolve::Resolved;
-use super::{ClosedPull, Closing, Forge, ForgeError, Job, Made, ObservedPull, PullRequest};
+use super::{
+    Amended, Amending, ClosedPull, Closing, Forge, ForgeError, Job, Made, ObservedPull, PullRequest,
+};
 use crate::change::{CredentialRef, Intent};
 use crate::credentials::Credentials;
 use crate::response::ErrorType;
@@ -340,5 +343,13 @@ impl Forge for Forgejo {
         closing: &Closing<'_>,
     ) -> Result<Option<ClosedPull>, ForgeError> {
         self.close_pull(job, closing).await
+    }
+
+    async fn amend(
+        &self,
+        job: &Job<'_>,
+        amending: &Amending<'_>,
+    ) -> Result<Option<Amended>, ForgeError> {
+        self.amend_pull(job, amending).await
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct Pull {
     #[serde(default)]
     pub(super) html_url: String,
     #[serde(default)]
+    pub(super) title: String,
+    #[serde(default)]
     pub(super) body: Option<String>,
     pub(super) base: PullSide,
     pub(super) head: PullSide,
@@ -149,7 +151,20 @@ pub(super) struct FilesChanged {
 pub(super) struct NewCommit {
     pub(super) sha: String,
     #[serde(default)]
-    pub(super) parents: Option<Vec<serde::de::IgnoredAny>>,
+    pub(super) parents: Option<Vec<Parent>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Parent {
+    #[serde(default)]
+    pub(super) sha: Option<String>,
+}
+
+/// A commit as the list of a branch gives it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Past {
+    pub(super) sha: String,
+    pub(super) commit: CommitText,
 }
 
 #[derive(Debug, Deserialize)]

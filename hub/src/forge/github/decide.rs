@@ -71,7 +71,7 @@ pub(super) struct Write {
 }
 
 impl Changes {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.writes.is_empty() && self.deletions.is_empty()
     }
 
@@ -108,7 +108,11 @@ pub(super) fn next<'a>(
             return Err(branch_taken(job, repository, &why));
         }
     }
-    let changes = changes(&job.intent.files, &base.target, repository)?;
+    let changes = changes(
+        job.intent.files.iter().enumerate(),
+        &base.target,
+        &repository.name_with_owner,
+    )?;
     let branch = repository.branch.as_ref();
     let elsewhere = |branch: &&Branch| branch.target.oid != base.target.oid;
     if changes.is_empty() {
@@ -235,14 +239,14 @@ fn is_as_wanted(action: &FileAction, entry: Option<&Entry>) -> bool {
     }
 }
 
-/// What is to be changed, with the mode of what is there.
-fn changes(
-    files: &[FileChange],
+/// What is to be changed, with the mode of what is there. Each file comes with its number in the question.
+pub(super) fn changes<'a>(
+    files: impl IntoIterator<Item = (usize, &'a FileChange)>,
     base: &Commit,
-    repository: &Repository,
+    place: &str,
 ) -> Result<Changes, ForgeError> {
     let mut changes = Changes::default();
-    for (number, file) in files.iter().enumerate() {
+    for (number, file) in files {
         let entry = base.file(number);
         if is_as_wanted(&file.action, entry.as_ref()) {
             continue;
@@ -251,7 +255,7 @@ fn changes(
             .as_ref()
             .and_then(|entry| no_file(entry, &file.action))
         {
-            return Err(not_a_file(&file.path, what, &repository.name_with_owner));
+            return Err(not_a_file(&file.path, what, place));
         }
         match &file.action {
             FileAction::Patch { .. } => {}

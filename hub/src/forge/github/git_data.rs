@@ -11,7 +11,7 @@ use super::super::metrics::Operation;
 use super::super::{ForgeError, Job};
 use super::account::Account;
 use super::decide::Changes;
-use super::lookup::{Commit, Repository};
+use super::lookup::Commit;
 
 #[derive(Deserialize)]
 struct Object {
@@ -19,11 +19,11 @@ struct Object {
 }
 
 impl Account {
-    /// Makes the commit on top of another one; gives back its id.
+    /// Makes the commit on top of another one of `owner/name`; gives back its id.
     pub(super) async fn make_commit(
         &self,
         job: &Job<'_>,
-        repository: &Repository,
+        repository: &str,
         on: &Commit,
         changes: &Changes,
     ) -> Result<String, ForgeError> {
@@ -47,11 +47,11 @@ impl Account {
     async fn make(
         &self,
         job: &Job<'_>,
-        repository: &Repository,
+        repository: &str,
         what: &str,
         body: Value,
     ) -> Result<Object, ForgeError> {
-        let path = ["repos", &repository.name_with_owner, "git", what];
+        let path = ["repos", repository, "git", what];
         let reply: Reply = self
             .rest(job, Operation::Commit, Method::POST, &path, Some(body))
             .await?;

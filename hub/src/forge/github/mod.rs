@@ -5,6 +5,7 @@
 //! made of the key, and GitHub makes a branch, and an open pull request of it, only once.
 
 pub(super) mod account;
+mod amend;
 mod auth;
 mod close;
 mod decide;
@@ -33,7 +34,8 @@ use super::access::web_address;
 use super::http::{Http, failed};
 use super::ours::has_trailers;
 use super::{
-    ClosedPull, Closing, Forge, ForgeError, Job, Made, ObservedPull, PullRequest, PullRequestState,
+    Amended, Amending, ClosedPull, Closing, Forge, ForgeError, Job, Made, ObservedPull,
+    PullRequest, PullRequestState,
 };
 use crate::change::{CredentialRef, ForgeTarget, ProviderKind};
 use crate::credentials::Credentials;
@@ -202,9 +204,12 @@ impl Github {
                 branch,
                 changes,
             } => {
-                let commit = self
-                    .account
-                    .make_commit(job, repository, &base.target, changes);
+                let commit = self.account.make_commit(
+                    job,
+                    &repository.name_with_owner,
+                    &base.target,
+                    changes,
+                );
                 let oid = commit.await?;
                 let plan = plan(CommitPlan::Made {
                     oid: &oid,
@@ -379,5 +384,13 @@ impl Forge for Github {
         closing: &Closing<'_>,
     ) -> Result<Option<ClosedPull>, ForgeError> {
         self.close_pull(job, closing).await
+    }
+
+    async fn amend(
+        &self,
+        job: &Job<'_>,
+        amending: &Amending<'_>,
+    ) -> Result<Option<Amended>, ForgeError> {
+        self.amend_pull(job, amending).await
     }
 }

@@ -79,7 +79,7 @@ impl Github {
             }
             let bytes = match entry.whole_text() {
                 Some(text) => text.into_bytes(),
-                None => self.blob(job, repository, &entry).await?,
+                None => self.blob(job, &repository.name_with_owner, &entry).await?,
             };
             let version = entry.oid;
             files.insert(file.path.clone(), BaseFile { bytes, version });
@@ -87,14 +87,14 @@ impl Github {
         Ok(files)
     }
 
-    async fn blob(
+    /// The bytes of a file of `owner/name`.
+    pub(super) async fn blob(
         &self,
         job: &Job<'_>,
-        repository: &Repository,
+        repository: &str,
         entry: &Entry,
     ) -> Result<Vec<u8>, ForgeError> {
-        let name = &repository.name_with_owner;
-        let path = ["repos", name, "git", "blobs", &entry.oid];
+        let path = ["repos", repository, "git", "blobs", &entry.oid];
         let reply = self
             .account
             .rest(job, Operation::Read, Method::GET, &path, None)

@@ -323,7 +323,7 @@ fn document(job: &Job<'_>, plan: &Plan<'_>) -> (String, Value) {
             changes,
         } => {
             place_branch(&mut document, job, plan.repository, *branch, on);
-            let input = commit_input(job, plan.repository, on, changes);
+            let input = commit_input(job, &plan.repository.name_with_owner, on, changes);
             let kind = "CreateCommitOnBranchInput";
             document.add(
                 "commit",
@@ -378,7 +378,8 @@ fn place_branch(
     }
 }
 
-fn commit_input(job: &Job<'_>, repository: &Repository, on: &str, changes: &Changes) -> Value {
+/// What `createCommitOnBranch` takes for a commit on top of `on`, which must be the tip of the change's branch.
+pub(super) fn commit_input(job: &Job<'_>, repository: &str, on: &str, changes: &Changes) -> Value {
     let (headline, body) = job
         .intent
         .commit_message
@@ -395,7 +396,7 @@ fn commit_input(job: &Job<'_>, repository: &Repository, on: &str, changes: &Chan
         .map(|path| json!({ "path": path }))
         .collect();
     json!({
-        "branch": { "repositoryNameWithOwner": repository.name_with_owner, "branchName": job.intent.branch },
+        "branch": { "repositoryNameWithOwner": repository, "branchName": job.intent.branch },
         "message": { "headline": headline.trim(), "body": body.trim() },
         "fileChanges": { "additions": additions, "deletions": deletions },
         "expectedHeadOid": on,

@@ -63,6 +63,13 @@ fn ids(people: &[(String, u64)]) -> Vec<u64> {
     people.iter().map(|(_, id)| *id).collect()
 }
 
+/// The title as GitLab takes it, which has no other mark of a draft than a prefix.
+pub(super) fn with_mark(draft: bool, title: &str) -> String {
+    let mark = if draft { "Draft: " } else { "" };
+    let whole = mark.chars().chain(title.chars());
+    whole.take(LONGEST_TITLE).collect()
+}
+
 impl Api<'_> {
     /// An address below the project. Each segment is escaped as a whole: the slashes of a project, branch or file name
     /// become `%2F`, as GitLab wants them.
@@ -281,11 +288,7 @@ impl Api<'_> {
             options,
             ..
         } = self.job.intent;
-        // GitLab has no other mark of a draft than this prefix.
-        let mark = if *draft { "Draft: " } else { "" };
-        let title: String = (mark.chars().chain(title.chars()))
-            .take(LONGEST_TITLE)
-            .collect();
+        let title = with_mark(*draft, title);
         let mut body = json!({
             "source_branch": branch, "target_branch": base, "title": title, "description": description,
             "remove_source_branch": options.delete_branch_after_merge,

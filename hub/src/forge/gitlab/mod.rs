@@ -7,6 +7,7 @@
 //! file needs, [`refusal`] what a refusal means.
 
 mod adopt;
+mod amend;
 mod api;
 mod close;
 mod commit;
@@ -35,7 +36,7 @@ use super::doubt::{LastWrite, SECOND_LOOK_AFTER, Write};
 use super::http::{Http, failed};
 use super::ours::{has_trailers, refuse_base_branch};
 use super::resolve::{PATCH_DOES_NOT_APPLY, Resolved, in_background, patched_paths};
-use super::{ClosedPull, Closing, Forge, ForgeError, Job, Made, ObservedPull};
+use super::{Amended, Amending, ClosedPull, Closing, Forge, ForgeError, Job, Made, ObservedPull};
 use crate::change::CredentialRef;
 use crate::credentials::Credentials;
 use crate::response::ErrorType;
@@ -303,5 +304,13 @@ impl Forge for Gitlab {
         closing: &Closing<'_>,
     ) -> Result<Option<ClosedPull>, ForgeError> {
         self.close_request(job, closing).await
+    }
+
+    async fn amend(
+        &self,
+        job: &Job<'_>,
+        amending: &Amending<'_>,
+    ) -> Result<Option<Amended>, ForgeError> {
+        self.amend_request(job, amending).await
     }
 }

@@ -11,6 +11,8 @@ pub(super) struct MergeRequest {
     #[serde(default)]
     pub(super) web_url: String,
     #[serde(default)]
+    pub(super) title: String,
+    #[serde(default)]
     pub(super) description: Option<String>,
     #[serde(default)]
     pub(super) source_branch: String,
