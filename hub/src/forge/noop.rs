@@ -60,13 +60,18 @@ impl Forge for Noop {
     async fn close(
         &self,
         job: &Job<'_>,
-        _closing: &Closing<'_>,
+        closing: &Closing<'_>,
     ) -> Result<Option<ClosedPull>, ForgeError> {
+        let state = if closing.stays_open {
+            PullRequestState::Open
+        } else {
+            PullRequestState::Closed
+        };
         Ok(Some(ClosedPull {
             url: address(job),
             pull: ObservedPull {
                 number: 0,
-                state: PullRequestState::Closed,
+                state,
                 merge_commit: None,
                 ended_at: None,
             },

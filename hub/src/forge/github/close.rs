@@ -139,6 +139,9 @@ impl Github {
             let selection = "clientMutationId";
             document.add("comment", "addComment", "AddCommentInput", input, selection);
         }
+        if closing.stays_open {
+            return self.say_only(job, pull, document).await;
+        }
         let input = json!({ "pullRequestId": pull.id });
         let kind = "ClosePullRequestInput";
         let selection = "pullRequest { state closedAt }";
@@ -173,6 +176,28 @@ impl Github {
             }
         }
         Ok(self.ended(pull, PullRequestState::Closed, at, notes))
+    }
+
+    /// Others of the group are in it.
+    async fn say_only(
+        &self,
+        job: &Job<'_>,
+        pull: &Node,
+        document: Document,
+    ) -> Result<ClosedPull, ForgeError> {
+        let said = self.ended(pull, PullRequestState::Open, None, Vec::new());
+        if pull.has_our_comment(job) {
+            return Ok(said);
+        }
+        let (text, variables) = document.finish("Say");
+        let answer = self
+            .account
+            .graphql(job, Operation::Comment, &text, variables)
+            .await?;
+        match answer.errors.first() {
+            Some(error) => Err(self.account.explain(error)),
+            None => Ok(said),
+        }
     }
 
     fn ended(
