@@ -33,6 +33,21 @@ pub struct Watched {
     pub finished: bool,
     /// The object without managed fields; `None` for what is finished or asks for another kind of action.
     pub json: Option<Box<Value>>,
+    /// What tells one spec from another, of what is finished and asks for our kind of action.
+    pub spec: Option<SpecPrint>,
+}
+
+/// The beginning of the SHA-256 of a spec: enough to tell two specs of one object apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpecPrint(u64);
+
+impl SpecPrint {
+    /// That of a whole hash.
+    pub fn of(hash: &[u8; 32]) -> Self {
+        let mut first = [0; 8];
+        first.copy_from_slice(&hash[..8]);
+        Self(u64::from_le_bytes(first))
+    }
 }
 
 impl Watched {
@@ -50,9 +65,9 @@ impl Watched {
             ..ObjectMeta::default()
         };
         let finished = is_finished(&json);
-        let wanted =
-            !finished && json.pointer("/spec/action/type").and_then(Value::as_str) == Some(ACTION);
-        let json = wanted.then(|| {
+        let ours = json.pointer("/spec/action/type").and_then(Value::as_str) == Some(ACTION);
+        let spec = (finished && ours).then(|| SpecPrint::of(&spec_hash(&json)));
+        let json = (ours && !finished).then(|| {
             strip_managed_fields(&mut json);
             Box::new(json)
         });
@@ -60,7 +75,16 @@ impl Watched {
             metadata,
             finished,
             json,
+            spec,
         }
+    }
+
+    /// A finished object as it is, with its JSON, as if it were unfinished; for one whose spec matters all the same.
+    pub fn whole(mut json: Value) -> Self {
+        if let Some(object) = json.as_object_mut() {
+            object.remove("status");
+        }
+        Self::from_json(json)
     }
 
     /// `metadata.uid`, if it is one that we can carry.
@@ -163,7 +187,7 @@ impl Object {
             uid,
             generation: generation(json),
             responder: responder_name(json).to_owned(),
-            spec_hash: nabu_common::canonical::spec_hash(json.get("spec").unwrap_or(&Value::Null)),
+            spec_hash: spec_hash(json),
             security_event: (!referred.name.is_empty()).then_some(referred),
             json: serde_json::to_vec(json).ok()?.into(),
             name: (!name.is_empty()).then_some(name)?,
@@ -176,6 +200,10 @@ pub fn strip_managed_fields(json: &mut Value) {
     if let Some(metadata) = json.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
+}
+
+fn spec_hash(object: &Value) -> [u8; 32] {
+    nabu_common::canonical::spec_hash(object.get("spec").unwrap_or(&Value::Null))
 }
 
 fn generation(json: &Value) -> i64 {

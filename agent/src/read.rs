@@ -8,6 +8,7 @@ use kube::api::GetParams;
 use kube::core::Request;
 use kube::{Client, Error, Resource as _};
 use nabu_common::ids::ResponseUid;
+use serde_json::Value;
 
 use crate::inventory::{Event, Prepare};
 use crate::object::{Object, Watched};
@@ -36,10 +37,11 @@ async fn read(client: &Client, responders: &[String], wanted: Prepare) -> Result
         name,
         object,
         without_security_event,
+        finished,
     } = wanted;
     let object = match object {
         Some(object) => *object,
-        None => match fetch(client, responders, &uid, &name).await? {
+        None => match fetch(client, responders, (&uid, &name), finished).await? {
             Ok(object) => object,
             Err(finished) => {
                 return Ok(Event::Vanished {
@@ -78,15 +80,16 @@ async fn read(client: &Client, responders: &[String], wanted: Prepare) -> Result
 async fn fetch(
     client: &Client,
     responders: &[String],
-    uid: &ResponseUid,
-    name: &str,
+    (uid, name): (&ResponseUid, &str),
+    finished: bool,
 ) -> Result<Result<Object, bool>, Error> {
     let Ok(request) = Request::new(Watched::url_path(&(), None)).get(name, &GetParams::default())
     else {
         return Ok(Err(false));
     };
-    let watched = match client.request::<Watched>(request).await {
-        Ok(watched) => watched,
+    let watched = match client.request::<Value>(request).await {
+        Ok(json) if finished => Watched::whole(json),
+        Ok(json) => Watched::from_json(json),
         Err(Error::Api(status)) if status.code == 404 => return Ok(Err(false)),
         Err(error) => return Err(error),
     };

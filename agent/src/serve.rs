@@ -220,13 +220,16 @@ impl Shell {
                 self.step(Event::Refused(refusal));
             }
             FromHub::Credit(more) => self.step(Event::Credit(more)),
-            FromHub::Watching { uids, more } => self.step(Event::Watching { uids, more }),
+            FromHub::Watching { responses, more } => {
+                self.step(Event::Watching { responses, more });
+            }
             FromHub::Status(update) => {
                 if update.phase.is_terminal() {
                     self.step(Event::FinalStatusOrdered(update.uid.clone()));
                     self.step(Event::Watched {
                         uid: update.uid.clone(),
                         watched: update.watched,
+                        spec: update.known_spec.clone(),
                     });
                 }
                 self.statuses.offer(Instant::now(), update);

@@ -122,7 +122,7 @@ pub fn to_inventory(
         watcher::Event::InitDone => Some(Event::ListEnds),
         watcher::Event::InitApply(watched) => match read(&watched, responders) {
             Some(object) => Some(Event::Listed(Box::new(object))),
-            None => watched.uid().map(Event::Settled),
+            None => settled(&watched),
         },
         watcher::Event::Apply(watched) => {
             let uid = watched.uid()?;
@@ -131,11 +131,19 @@ pub fn to_inventory(
             }
             match read(&watched, responders) {
                 Some(object) => Some(Event::Applied(Box::new(object))),
-                None => Some(Event::Settled(uid)),
+                None => settled(&watched),
             }
         }
         watcher::Event::Delete(watched) => watched.uid().map(Event::Deleted),
     }
+}
+
+fn settled(watched: &Watched) -> Option<Event> {
+    let uid = watched.uid()?;
+    Some(match watched.spec {
+        Some(spec) => Event::Finished { uid, spec },
+        None => Event::Settled(uid),
+    })
 }
 
 /// Shorter than kube's own: an API server that was restarted is missed by everybody.

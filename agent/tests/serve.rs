@@ -437,6 +437,7 @@ async fn the_hub_hears_of_finished_objects_that_go_and_of_those_that_went_before
     for (names, more) in [(&["kept", "goes"][..], true), (&["went"][..], false)] {
         let responses = names.iter().map(|name| WatchedResponse {
             uid: format!("uid-{name}"),
+            ..WatchedResponse::default()
         });
         let responses = responses.collect();
         session

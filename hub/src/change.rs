@@ -166,6 +166,8 @@ pub struct PullRequestOptions {
     pub delete_branch_after_merge: bool,
     /// Whether the pull request is closed when its response is cancelled or its EventResponse is deleted.
     pub close_on_cancel: bool,
+    /// Whether the pull request follows when its EventResponse asks for other content.
+    pub update_existing: bool,
     /// Whether the branch goes as well when the hub closes the pull request.
     pub delete_branch_after_close: bool,
 }

@@ -257,6 +257,43 @@ pub enum FollowUpKind {
         /// Completes "closed by Nabu: …".
         reason: String,
     },
+    /// It is made to show what this spec asks for.
+    Update {
+        /// The spec.
+        asked: SpecVersion,
+        /// The change that the spec comes to, from before the first write for it on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        intent: Option<Box<Intent>>,
+    },
+}
+
+/// One spec of an EventResponse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpecVersion {
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// SHA-256 of the canonical JSON of `spec`.
+    #[serde(with = "hash_text")]
+    pub hash: [u8; 32],
+}
+
+impl SpecVersion {
+    /// That of an observation.
+    pub fn of(observation: &Observation) -> Self {
+        Self {
+            generation: observation.generation,
+            hash: observation.spec_hash,
+        }
+    }
+}
+
+/// A response asks for something else than its change is of, and its route lets the change follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renewal {
+    /// What the change is of.
+    pub decided: SpecVersion,
+    /// What is asked for.
+    pub asked: SpecVersion,
 }
 
 /// How far the hub has come with a response, and what the outside may know of it.
@@ -308,10 +345,47 @@ pub struct Progress {
     /// The response has ended, and it matters if its EventResponse is deleted all the same.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub watched: bool,
+    /// The response has ended, and it matters if the spec of its EventResponse changes all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spec_watched: bool,
+    /// How often the observation was replaced by another: what was decided on an older one is decided again.
+    #[serde(default)]
+    pub taken: u32,
+    /// The observation is of another spec than the intent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renewal: Option<Renewal>,
+    /// The forge may have something of this response that is not recorded here: an attempt or an update was interrupted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unrecorded: bool,
+    /// Paths that may be changed on the branch though the intent does not name them: an update did not come to its end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leftovers: Vec<String>,
     /// The conditions that the agent writes.
     pub conditions: Vec<Condition>,
     /// Grows with every change of the outward status.
     pub revision: Revision,
     /// The newest revision that the cluster's API server has stored or refused for good.
     pub acknowledged_revision: Revision,
+}
+
+/// A hash as text, in hex.
+mod hash_text {
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        hash: &[u8; 32],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&hex::encode(hash))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<[u8; 32], D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let mut hash = [0; 32];
+        hex::decode_to_slice(text, &mut hash).map_err(D::Error::custom)?;
+        Ok(hash)
+    }
 }

@@ -190,6 +190,18 @@ impl TestCluster {
         Ok(())
     }
 
+    /// Makes an EventResponse ask for something else.
+    pub async fn ask_anew(&self, name: &str, parameters: Value) -> Result<()> {
+        let replace = json!([
+            {"op": "replace", "path": "/spec/action/parameters", "value": parameters},
+        ]);
+        let patch: Patch<()> = Patch::Json(serde_json::from_value(replace)?);
+        self.api("EventResponse")
+            .patch(name, &PatchParams::default(), &patch)
+            .await?;
+        Ok(())
+    }
+
     /// `status` of an EventResponse as it is now; null if it has none.
     pub async fn status(&self, name: &str) -> Result<Value> {
         let object = self.api("EventResponse").get(name).await?;

@@ -4,6 +4,7 @@
 //! [`agent::TestAgent`] are the product's own binaries. [`process`] makes sure that nothing outlives its test.
 
 pub mod agent;
+pub mod amending;
 pub mod bench;
 pub mod charts;
 pub mod cluster;

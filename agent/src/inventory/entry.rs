@@ -40,6 +40,8 @@ pub(super) struct Entry {
     pub(super) give_up_at: Option<Instant>,
     /// The hub knows that it ends: that the watch shows it finished is no news.
     pub(super) final_status_ordered: bool,
+    /// It is finished, and sent once more because its spec has changed.
+    pub(super) finished: bool,
     failures: u8,
 }
 
@@ -54,6 +56,23 @@ impl Entry {
             kept: None,
             give_up_at: None,
             final_status_ordered: false,
+            finished: false,
+            failures: 0,
+        }
+    }
+
+    /// A finished object whose spec the hub is to hear of; it is read when its turn comes.
+    pub(super) fn finished(name: String) -> Self {
+        Self {
+            name,
+            generation: 0,
+            spec_hash: [0; 32],
+            state: State::Waiting,
+            queued: false,
+            kept: None,
+            give_up_at: None,
+            final_status_ordered: true,
+            finished: true,
             failures: 0,
         }
     }
@@ -62,6 +81,7 @@ impl Entry {
     pub(super) fn update(&mut self, object: &Object) {
         self.generation = object.generation;
         self.spec_hash = object.spec_hash;
+        self.finished = false;
         self.failures = 0;
     }
 
@@ -80,7 +100,7 @@ impl Entry {
 
     /// The hub has not stored it yet, and shall.
     pub(super) fn in_backlog(&self) -> bool {
-        !matches!(self.state, State::Accepted | State::Refused)
+        !self.finished && !matches!(self.state, State::Accepted | State::Refused)
     }
 
     /// How long to wait after one more failure: doubles from `first` to `longest`.

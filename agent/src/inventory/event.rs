@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use nabu_common::ids::ResponseUid;
 
-use crate::object::Object;
-use crate::session::{Observation, Refusal, ToHub};
+use crate::object::{Object, SpecPrint};
+use crate::session::{KnownSpec, Observation, Refusal, ToHub};
 
 /// What bounds the inventory.
 #[derive(Clone, Debug)]
@@ -33,6 +33,13 @@ pub enum Event {
     Applied(Box<Object>),
     /// An object is finished, or not ours any more. It is known by its UID; the last state may still interest the hub.
     Settled(ResponseUid),
+    /// An object is finished and of our kind, with this spec.
+    Finished {
+        /// The response.
+        uid: ResponseUid,
+        /// What tells its spec from another.
+        spec: SpecPrint,
+    },
     /// An object was deleted.
     Deleted(ResponseUid),
     /// The hub said Welcome.
@@ -65,11 +72,13 @@ pub enum Event {
         uid: ResponseUid,
         /// Whether it wants that.
         watched: bool,
+        /// The spec that it knows, if another one matters.
+        spec: Option<KnownSpec>,
     },
     /// A part of the whole list of those.
     Watching {
-        /// The responses of this part.
-        uids: Vec<ResponseUid>,
+        /// The responses of this part, with the spec that the hub knows if another one matters.
+        responses: Vec<(ResponseUid, Option<KnownSpec>)>,
         /// Further parts follow.
         more: bool,
     },
@@ -146,4 +155,6 @@ pub struct Prepare {
     pub object: Option<Box<Object>>,
     /// A missing SecurityEvent is not waited for any longer.
     pub without_security_event: bool,
+    /// It is finished, and wanted all the same.
+    pub finished: bool,
 }

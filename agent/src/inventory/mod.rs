@@ -23,7 +23,7 @@ use self::entry::{Entry, State};
 pub use self::event::{Effect, Event, Prepare, Settings};
 use self::finished::Finished;
 use self::session::Live;
-use crate::object::Object;
+use crate::object::{Object, SpecPrint};
 use crate::session::{Observation, Refusal, ToHub};
 
 /// So many names of objects that are gone may stay in the queue.
@@ -90,7 +90,15 @@ impl Inventory {
             }
             Event::ListEnds => self.end_list(&mut effects),
             Event::Applied(object) => self.observe(object, &mut effects),
-            Event::Settled(uid) => self.settle(&uid, &mut effects),
+            Event::Settled(uid) => {
+                self.finished.seen(&uid, None);
+                self.settle(&uid, &mut effects);
+            }
+            Event::Finished { uid, spec } => {
+                self.finished.seen(&uid, Some(spec));
+                self.settle(&uid, &mut effects);
+                self.tell_changed(Some(&uid));
+            }
             Event::Deleted(uid) => {
                 let watched = self.finished.deleted(&uid);
                 if self.entries.contains_key(&uid) {
@@ -99,13 +107,15 @@ impl Inventory {
                     self.tell_gone(uid, String::new());
                 }
             }
-            Event::Watched { uid, watched } => {
-                self.finished.watch(uid, watched);
+            Event::Watched { uid, watched, spec } => {
+                self.finished.watch(uid.clone(), watched, spec);
                 self.tell_missing();
+                self.tell_changed(Some(&uid));
             }
-            Event::Watching { uids, more } => {
-                if self.finished.watch_list(uids, more) {
+            Event::Watching { responses, more } => {
+                if self.finished.watch_list(responses, more) {
                     self.tell_missing();
+                    self.tell_changed(None);
                 }
             }
             Event::SessionOpened {
@@ -117,7 +127,7 @@ impl Inventory {
             }
             Event::SessionClosed => self.close(),
             Event::Credit(more) => self.grant(more),
-            Event::Accepted { uid, spec_hash } => self.accept(&uid, &spec_hash),
+            Event::Accepted { uid, spec_hash } => self.accept(&uid, &spec_hash, &mut effects),
             Event::Refused(refusal) => self.refuse(&refusal, &mut effects),
             Event::FinalStatusOrdered(uid) => {
                 if let Some(entry) = self.entries.get_mut(&uid) {
@@ -141,6 +151,8 @@ impl Inventory {
             } => {
                 self.came_back(session, false);
                 if finished {
+                    self.finished.seen(&uid, None);
+                    self.stop_telling(&uid);
                     self.settle(&uid, &mut effects);
                 } else {
                     self.delete(&uid, &mut effects);
@@ -238,9 +250,9 @@ impl Inventory {
         self.finished.list_ends();
         let missing: Vec<_> = self
             .entries
-            .keys()
-            .filter(|uid| !listed.contains(*uid))
-            .cloned()
+            .iter()
+            .filter(|(uid, entry)| !entry.finished && !listed.contains(*uid))
+            .map(|(uid, _)| uid.clone())
             .collect();
         for uid in missing {
             self.delete(&uid, effects);
@@ -251,6 +263,7 @@ impl Inventory {
             effects.push(Effect::Synced);
         }
         self.tell_missing();
+        self.tell_changed(None);
         if let Some(snapshot) = self.snapshot() {
             snapshot.all_known();
         }
@@ -278,7 +291,9 @@ impl Inventory {
     /// Finished is usually our own status coming back. If somebody else ended it, the hub is told that the object is
     /// out of its hands, in the one way that the protocol has: it is not there any more.
     fn settle(&mut self, uid: &ResponseUid, effects: &mut Vec<Effect>) {
-        self.finished.seen(uid);
+        if self.entries.get(uid).is_some_and(|entry| entry.finished) {
+            return;
+        }
         if self
             .entries
             .get(uid)
@@ -311,12 +326,37 @@ impl Inventory {
         Some(entry)
     }
 
-    fn accept(&mut self, uid: &ResponseUid, spec_hash: &[u8; 32]) {
+    fn accept(&mut self, uid: &ResponseUid, spec_hash: &[u8; 32], effects: &mut Vec<Effect>) {
         if let Some(entry) = self.entries.get_mut(uid)
             && entry.state == State::Offered
             && entry.spec_hash == *spec_hash
         {
             entry.state = State::Accepted;
+            if entry.finished {
+                self.forget(uid, effects);
+                self.finished.hub_knows(uid, SpecPrint::of(spec_hash));
+                self.tell_changed(Some(uid));
+            }
+        }
+    }
+
+    /// Has finished objects read and sent whose spec is another than the hub knows: this one, or all.
+    fn tell_changed(&mut self, only: Option<&ResponseUid>) {
+        if !self.synced || self.live.is_none() {
+            return;
+        }
+        for (uid, name) in self.finished.take_changed(only) {
+            if !self.entries.contains_key(&uid) {
+                self.entries.insert(uid.clone(), Entry::finished(name));
+                self.enqueue(uid);
+            }
+        }
+    }
+
+    /// A finished object is not told of any more: it is not ours by now, or the hub does not want it.
+    fn stop_telling(&mut self, uid: &ResponseUid) {
+        if self.entries.get(uid).is_some_and(|entry| entry.finished) {
+            self.entries.remove(uid);
         }
     }
 
@@ -325,6 +365,11 @@ impl Inventory {
             tracing::warn!(uid = %refusal.uid, message = refusal.message, "the hub refused an EventResponse that is gone");
             return;
         };
+        if entry.finished {
+            // It has the status of its end, which stays.
+            tracing::warn!(uid = %refusal.uid, message = refusal.message, "the hub refused a changed spec");
+            return self.stop_telling(&refusal.uid);
+        }
         entry.state = State::Refused;
         entry.final_status_ordered = true;
         effects.push(Effect::WriteRefusal {

@@ -50,6 +50,7 @@ impl Inventory {
         self.queue.clear();
         self.gone.clear();
         self.finished.forget_watched();
+        self.entries.retain(|_, entry| !entry.finished);
         self.timers.clear();
         for entry in self.entries.values_mut() {
             entry.queued = false;
@@ -71,7 +72,7 @@ impl Inventory {
         let mut remaining = HashSet::new();
         let mut again = Vec::new();
         for (uid, entry) in &self.entries {
-            if entry.state == State::Refused {
+            if entry.state == State::Refused || entry.finished {
                 continue;
             }
             remaining.insert(uid.clone());
@@ -137,6 +138,7 @@ impl Inventory {
                 name: entry.name.clone(),
                 object,
                 without_security_event: entry.give_up_at.is_some_and(|deadline| deadline <= now),
+                finished: entry.finished,
             }));
         }
     }

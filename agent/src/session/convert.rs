@@ -12,7 +12,8 @@ use nabu_proto::agent_v1::{
 use prost::Message as _;
 use serde_json::{Map, Value, json};
 
-use super::{Absence, FromHub, Observation, Refusal, ToHub};
+use super::{Absence, FromHub, KnownSpec, Observation, Refusal, ToHub};
+use crate::object::SpecPrint;
 use crate::status::{Phase, StatusUpdate};
 
 /// A frame that the hub sent and that cannot be read.
@@ -136,10 +137,13 @@ pub(super) fn from_wire(
         Frame::Status(status) => FromHub::Status(Box::new(status_from_wire(status, session)?)),
         Frame::Credit(credit) => FromHub::Credit(credit.observed),
         Frame::Watching(watching) => FromHub::Watching {
-            uids: watching
+            responses: watching
                 .responses
-                .iter()
-                .map(|one| uid(&one.uid, "Watching"))
+                .into_iter()
+                .map(|one| {
+                    let known = known_spec(&one.spec_hash, one.name);
+                    Ok((uid(&one.uid, "Watching")?, known))
+                })
                 .collect::<Result<_, _>>()?,
             more: watching.more,
         },
@@ -150,6 +154,12 @@ pub(super) fn from_wire(
         | Frame::RenewalRefused(_)
         | Frame::TrustBundle(_) => return Ok(None),
     }))
+}
+
+/// The spec that the hub knows; nothing if it does not matter.
+fn known_spec(hash: &[u8], name: String) -> Option<KnownSpec> {
+    let print = SpecPrint::of(hash.try_into().ok()?);
+    (!name.is_empty()).then_some(KnownSpec { print, name })
 }
 
 fn uid(text: &str, frame: &'static str) -> Result<ResponseUid, Unreadable> {
@@ -229,9 +239,10 @@ fn status_from_wire(status: wire::Status, session: u64) -> Result<StatusUpdate, 
     }
     Ok(StatusUpdate {
         uid: uid(&target.uid, "Status")?,
+        watched: status.watched,
+        known_spec: known_spec(&status.watched_spec_hash, target.name.clone()),
         name: target.name,
         session,
-        watched: status.watched,
         revision: Some(Revision(status.revision)),
         phase,
         fields,

@@ -17,6 +17,7 @@ use nabu_common::ids::{ResponseUid, Revision};
 pub use self::backoff::Backoff;
 pub use self::client::{Client, Introduction};
 pub use self::outbox::{Outbox, Overflow};
+use crate::object::SpecPrint;
 use crate::status::StatusUpdate;
 
 /// The state of one EventResponse, as it goes to the hub.
@@ -91,6 +92,15 @@ pub enum ToHub {
     },
 }
 
+/// The spec of a finished EventResponse that the hub knows; it wants to hear of another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownSpec {
+    /// What tells it from another.
+    pub print: SpecPrint,
+    /// `metadata.name` of the EventResponse.
+    pub name: String,
+}
+
 /// A frame from the hub that concerns others than the session itself.
 #[derive(Debug)]
 pub enum FromHub {
@@ -109,8 +119,8 @@ pub enum FromHub {
     Credit(u32),
     /// A part of the list of finished `EventResponses` whose deletion the hub wants to hear of.
     Watching {
-        /// The responses.
-        uids: Vec<ResponseUid>,
+        /// The responses, with the spec that the hub knows if another one matters.
+        responses: Vec<(ResponseUid, Option<KnownSpec>)>,
         /// Further parts follow.
         more: bool,
     },

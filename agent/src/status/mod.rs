@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 pub use self::queue::{Outcome, Queue, Report};
 pub(crate) use self::write::chain;
 pub use self::write::{Writer, Written};
-use crate::session::Refusal;
+use crate::session::{KnownSpec, Refusal};
 
 /// Where a response stands; `status.phase`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,8 @@ pub struct StatusUpdate {
     pub session: u64,
     /// The hub wants to hear if the object is deleted, though it is finished.
     pub watched: bool,
+    /// The spec that the hub knows, if it wants to hear of another one though the EventResponse is finished.
+    pub known_spec: Option<KnownSpec>,
     /// The hub's revision; `None` if the status is of our own making and the hub waits for no answer.
     pub revision: Option<Revision>,
     /// `status.phase`, which is among the fields too.
@@ -84,6 +86,7 @@ impl StatusUpdate {
             name: name.to_owned(),
             session,
             watched: false,
+            known_spec: None,
             revision: None,
             phase: Phase::Failed,
             fields,

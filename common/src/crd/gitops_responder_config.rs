@@ -115,6 +115,10 @@ pub struct RouteSpec {
     /// EventResponse is deleted.
     #[serde(default)]
     pub close_on_cancel: bool,
+    /// Whether an EventResponse that asks for other content after its pull request was opened gets one more commit on it,
+    /// and its text anew, as long as it is open and nobody else has put anything on its branch.
+    #[serde(default)]
+    pub update_existing: bool,
     /// Whether the branch goes as well when the hub closes the pull request.
     #[serde(default)]
     pub delete_branch_after_close: bool,

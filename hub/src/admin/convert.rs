@@ -124,6 +124,7 @@ pub(super) fn summarised(response: &Response) -> ResponseSummary {
         key: response.key().clone(),
         name: response.observation.name.clone(),
         generation: response.observation.generation,
+        spec_hash: response.observation.spec_hash,
         observed_at: response.observed_at,
         progress: response.progress.clone(),
         routed: response.progress.intent.as_ref().map(RoutedTo::of),

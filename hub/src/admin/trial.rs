@@ -194,12 +194,14 @@ pub(super) fn trial(
         Step::Conclude(Conclusion::Cancelled { reason }) => {
             Err(ResponseError::new(ErrorType::Permanent, CANCELLED, reason))
         }
-        // Nothing that was never tried is closed.
-        Step::WaitUntil(_) | Step::Settled | Step::Close(_) => Err(ResponseError::new(
-            ErrorType::Transient,
-            WOULD_WAIT,
-            "no route takes it, but a document cannot be read or used: the response would wait for that",
-        )),
+        // Nothing that was never tried is closed or updated.
+        Step::WaitUntil(_) | Step::Settled | Step::Close(_) | Step::Update(_) | Step::Keep(_) => {
+            Err(ResponseError::new(
+                ErrorType::Transient,
+                WOULD_WAIT,
+                "no route takes it, but a document cannot be read or used: the response would wait for that",
+            ))
+        }
     };
     Trial { decision, result }
 }

@@ -12,7 +12,7 @@ use tracing::{Instrument as _, error, info, info_span, warn};
 
 use super::lanes::Ticket;
 use super::metrics::{AttemptLabels, DispatchLabels};
-use super::{Context, close, clusters::ClusterFacts};
+use super::{Context, close, clusters::ClusterFacts, update};
 use crate::change::ForgeTarget;
 use crate::forge::{Forge, ForgeError, Job, Made, Shared};
 use crate::plan::progress::{self, Moment};
@@ -114,6 +114,19 @@ async fn steps(
                     return Ok(standing(&progress));
                 }
             }
+            Step::Update(update) => {
+                if !enter_lane(context, key, &update.intent.target, ticket) {
+                    return Ok(Advanced::InLine);
+                }
+                if let Some(progress) = update::update(context, &response, *update).await? {
+                    return Ok(standing(&progress));
+                }
+            }
+            Step::Keep(keep) => {
+                if let Some(progress) = update::keep(context, &response, *keep).await? {
+                    return Ok(standing(&progress));
+                }
+            }
         }
     }
 }
@@ -182,7 +195,11 @@ async fn attempt_change(
     }
     let begun = begin(context, response, Arc::clone(&attempt)).await?;
     // One that was interrupted is still open, though nothing begins any more once a cancellation is wanted.
-    let begins = |progress: &Progress| progress.attempt_open && progress.cancel_requested.is_none();
+    let begins = |progress: &Progress| {
+        progress.attempt_open
+            && progress.cancel_requested.is_none()
+            && progress.taken == response.progress.taken
+    };
     let Some(begun) = begun.filter(begins) else {
         return Ok(None);
     };
@@ -205,7 +222,8 @@ async fn attempt_change(
         context.close_lane(&intent.target, *retry_after, detail);
     }
     report(context, &made);
-    let ended = end(context, response, attempt, made, requests).await?;
+    let wrote = response.progress.unrecorded || job.has_written();
+    let ended = end(context, response, attempt, made, requests, wrote).await?;
     Ok(Some(ended.unwrap_or(begun)))
 }
 
@@ -221,14 +239,15 @@ async fn make_here(
     let made = forge.make(&job).await;
     let requests = job.requests.load(Ordering::Relaxed);
     report(context, &made);
+    let taken = response.progress.taken;
     let transition = Box::new(move |progress: &mut Progress| {
         let other = progress.intent.as_ref();
-        if other.is_some_and(|intent| *intent != attempt.intent) {
+        if progress.taken != taken || other.is_some_and(|intent| *intent != attempt.intent) {
             return SideRecords::default();
         }
         let mut records = note_begin(progress, &attempt, moment);
         if progress.attempt_open {
-            let end = note_end(progress, &attempt, &made, requests, moment);
+            let end = note_end(progress, &attempt, &made, requests, false, moment);
             records.attempts.extend(end.attempts);
             records.audit.extend(end.audit);
         }
@@ -287,8 +306,15 @@ async fn begin(
     attempt: Arc<Attempt>,
 ) -> Result<Option<Progress>, StoreError> {
     let moment = moment(response);
-    let transition =
-        Box::new(move |progress: &mut Progress| note_begin(progress, &attempt, moment));
+    let taken = response.progress.taken;
+    let transition = Box::new(move |progress: &mut Progress| {
+        // What was decided on an older observation is decided again.
+        if progress.taken == taken {
+            note_begin(progress, &attempt, moment)
+        } else {
+            SideRecords::default()
+        }
+    });
     apply(context, response, transition).await
 }
 
@@ -298,10 +324,11 @@ async fn end(
     attempt: Arc<Attempt>,
     made: Result<Made, ForgeError>,
     requests: u32,
+    wrote: bool,
 ) -> Result<Option<Progress>, StoreError> {
     let moment = moment(response);
     let transition = Box::new(move |progress: &mut Progress| {
-        note_end(progress, &attempt, &made, requests, moment)
+        note_end(progress, &attempt, &made, requests, wrote, moment)
     });
     apply(context, response, transition).await
 }
@@ -332,6 +359,7 @@ fn note_end(
     attempt: &Attempt,
     made: &Result<Made, ForgeError>,
     requests: u32,
+    wrote: bool,
     moment: Moment,
 ) -> SideRecords {
     let (result, error) = match made {
@@ -341,6 +369,7 @@ fn note_end(
         }
         Err(error) => {
             progress::fail(progress, error, &attempt.retry, moment);
+            plan::update::after_failure(progress, wrote);
             let counted = matches!(error, ForgeError::Failed(_));
             let result = if counted {
                 AttemptResult::Failed
@@ -488,6 +517,7 @@ pub(super) fn tell(context: &Context, response: &Response, progress: &Progress) 
             key: response.key().clone(),
             name: response.observation.name.clone(),
             generation: response.observation.generation,
+            spec_hash: response.observation.spec_hash,
             observed_at: response.observed_at,
             progress: progress.clone(),
             routed: progress.intent.as_ref().map(RoutedTo::of),

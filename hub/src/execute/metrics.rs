@@ -33,6 +33,16 @@ pub struct ClosingLabels {
     pub outcome: &'static str,
 }
 
+/// Labels of a try to make a pull request show another content.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct UpdateLabels {
+    /// The provider kind.
+    pub provider: &'static str,
+    /// `updated`, `ended` (merged or closed before), `refused` (nothing was asked of the forge), `failed` or `waited` (a
+    /// limit, an outage).
+    pub outcome: &'static str,
+}
+
 /// Counters and gauges of [`super`]; clones share them.
 #[derive(Clone, Debug)]
 pub struct ExecuteMetrics {
@@ -42,6 +52,8 @@ pub struct ExecuteMetrics {
     pub attempts: Family<AttemptLabels, Counter>,
     /// Tries to close pull requests of cancelled responses, by how they ended.
     pub closings: Family<ClosingLabels, Counter>,
+    /// Tries to make pull requests show another content, by how they ended.
+    pub updates: Family<UpdateLabels, Counter>,
     /// Responses that no route matched.
     pub routing_misses: Counter,
     /// Responses that are worked on now.
@@ -63,6 +75,7 @@ impl ExecuteMetrics {
             dispatches: Family::default(),
             attempts: Family::default(),
             closings: Family::default(),
+            updates: Family::default(),
             routing_misses: Counter::default(),
             running: Gauge::default(),
             queued: Gauge::default(),
@@ -84,6 +97,11 @@ impl ExecuteMetrics {
             "nabu_hub_closings",
             "Tries to close the pull request of a cancelled response, by how they ended",
             metrics.closings.clone(),
+        );
+        registry.register(
+            "nabu_hub_updates",
+            "Tries to make a pull request show what its EventResponse asks for by now, by how they ended",
+            metrics.updates.clone(),
         );
         registry.register(
             "ugallu_gitops_responder_routing_misses",

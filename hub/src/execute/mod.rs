@@ -13,6 +13,7 @@ pub mod lanes;
 pub mod metrics;
 pub mod operate;
 mod schedule;
+mod update;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

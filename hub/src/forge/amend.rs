@@ -5,7 +5,7 @@
 //! apply to them, and what an earlier content wrote and the new one does not name becomes again what it is there. The base
 //! branch may have gone on since; that is for the merge.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::http::failed;
 use super::ours::has_trailers;
@@ -96,14 +96,16 @@ pub(super) fn with_leftovers(intent: &Intent, leftovers: &[String]) -> Intent {
     wide
 }
 
-/// The paths of earlier contents that the change does not name.
+/// The paths of earlier contents that the change does not name, each once.
 pub(super) fn leftovers_of<'a>(
     intent: &'a Intent,
     leftovers: &'a [String],
 ) -> impl Iterator<Item = &'a str> {
-    let is_named = |path: &&String| intent.files.iter().any(|file| file.path == **path);
-    let left = leftovers.iter().filter(move |path| !is_named(path));
-    left.map(String::as_str)
+    let mut given: BTreeSet<&str> = intent.files.iter().map(|file| &*file.path).collect();
+    leftovers
+        .iter()
+        .map(String::as_str)
+        .filter(move |path| given.insert(path))
 }
 
 /// The paths whose files below our commits are needed.
@@ -237,7 +239,12 @@ mod tests {
     async fn what_is_not_named_any_more_becomes_what_it_was() {
         let intent = fixtures::intent();
         let named = intent.files[0].path.clone();
-        let leftovers = [named.clone(), "gone".to_owned(), "there".to_owned()];
+        let leftovers = [
+            named.clone(),
+            "gone".to_owned(),
+            "there".to_owned(),
+            "gone".to_owned(),
+        ];
         let file = BaseFile {
             bytes: b"before\n".to_vec(),
             version: "v".to_owned(),

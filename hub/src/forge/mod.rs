@@ -23,7 +23,7 @@ mod text;
 pub mod witness;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -202,6 +202,8 @@ pub struct Job<'a> {
     /// An attempt before this one may have been interrupted with the pull request open and not all on it that belongs
     /// there.
     pub again: bool,
+    /// Whether a request was sent that may have changed something on the forge.
+    pub wrote: Arc<AtomicBool>,
 }
 
 impl<'a> Job<'a> {
@@ -212,6 +214,7 @@ impl<'a> Job<'a> {
             intent,
             requests: Arc::default(),
             again: false,
+            wrote: Arc::default(),
         }
     }
 
@@ -227,12 +230,18 @@ impl<'a> Job<'a> {
             intent,
             requests: Arc::clone(&self.requests),
             again: self.again,
+            wrote: Arc::clone(&self.wrote),
         }
     }
 
     /// Counts one request; called before it is sent.
     pub fn count_request(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether something on the forge may be another now.
+    pub fn has_written(&self) -> bool {
+        self.wrote.load(Ordering::Relaxed)
     }
 }
 

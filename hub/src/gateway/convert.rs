@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::Farewell;
 use crate::response::{Condition, Content, Observation, Phase, SecurityEventAbsence};
-use crate::store::{Acknowledgement, ResponseSummary, SessionFacts};
+use crate::store::{Acknowledgement, ResponseSummary, SessionFacts, Watched};
 
 /// Text of an agent that is kept as it is not longer than this.
 const MAX_TEXT: usize = 1024;
@@ -255,6 +255,11 @@ pub(super) fn status(summary: &ResponseSummary) -> wire::SessionResponse {
         conditions: progress.conditions.iter().map(condition).collect(),
         cancel_reason: progress.cancel_reason.clone().unwrap_or_default(),
         watched: progress.watched,
+        watched_spec_hash: progress
+            .spec_watched
+            .then(|| summary.spec_hash.to_vec())
+            .unwrap_or_default()
+            .into(),
     }))
 }
 
@@ -285,9 +290,15 @@ fn condition(condition: &Condition) -> wire::Condition {
 }
 
 /// A part of the list of watched responses.
-pub(super) fn watching(uids: Vec<ResponseUid>, more: bool) -> wire::SessionResponse {
-    let responses = uids.into_iter().map(|uid| wire::WatchedResponse {
-        uid: uid.to_string(),
+pub(super) fn watching(watched: Vec<Watched>, more: bool) -> wire::SessionResponse {
+    let responses = watched.into_iter().map(|one| wire::WatchedResponse {
+        uid: one.uid.to_string(),
+        name: one.spec_hash.map(|_| one.name).unwrap_or_default(),
+        spec_hash: one
+            .spec_hash
+            .map(|hash| hash.to_vec())
+            .unwrap_or_default()
+            .into(),
     });
     frame(Frame::Watching(wire::Watching {
         responses: responses.collect(),

@@ -29,8 +29,8 @@ const LOOK_FOR_ROOM: Duration = Duration::from_secs(2);
 /// Observations that share one call to the store.
 const BATCH: usize = 64;
 
-/// Responses that one part of the list of watched ones names: far below the limit of a frame.
-const WATCHING_PAGE: u32 = 4096;
+/// Responses that one part of the list of watched ones names: with their names, below the limit of a frame.
+const WATCHING_PAGE: u32 = 2048;
 
 /// What has to be taken in order.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Unannounced {
         let ended = response.progress.phase.is_terminal();
         if changed || ended {
             self.outbox.publish(Arc::new(summary(&response)));
-            if !ended {
+            if !ended || response.progress.follow_up.is_some() {
                 self.shared.dispatcher.observed(response);
             }
         }
@@ -330,7 +330,7 @@ impl Ingest {
         Ok(())
     }
 
-    /// The whole list of finished responses whose deletion matters.
+    /// The whole list of finished responses whose deletion, or whose spec, matters.
     async fn send_watching(&self) -> Result<(), Stopped> {
         let mut after = None;
         loop {
@@ -340,7 +340,7 @@ impl Ingest {
                 .watched(&self.cluster, after.as_ref(), WATCHING_PAGE)
                 .await?;
             let more = page.len() == WATCHING_PAGE as usize;
-            after = page.last().cloned();
+            after = page.last().map(|last| last.uid.clone());
             self.send(convert::watching(page, more)).await?;
             if !more {
                 return Ok(());
@@ -361,12 +361,14 @@ fn summary(response: &Response) -> ResponseSummary {
         key,
         name,
         generation,
+        spec_hash,
         ..
     } = &response.observation;
     ResponseSummary {
         key: key.clone(),
         name: name.clone(),
         generation: *generation,
+        spec_hash: *spec_hash,
         observed_at: response.observed_at,
         progress: response.progress.clone(),
         routed: response.progress.intent.as_ref().map(RoutedTo::of),

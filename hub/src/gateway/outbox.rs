@@ -214,6 +214,7 @@ mod tests {
             key: key(number),
             name: seen.name,
             generation: 1,
+            spec_hash: seen.spec_hash,
             observed_at: jiff::Timestamp::UNIX_EPOCH,
             progress,
             routed: None,

@@ -1,5 +1,5 @@
 //! What is done about the pull request of a response that has ended: it is closed where its route wants that, because
-//! the response is cancelled or its EventResponse is gone.
+//! the response is cancelled or its EventResponse is gone, or it is made to show another content ([`super::update`]).
 //!
 //! The wish is stored with the record and survives everything; that it has begun is stored before the first request that
 //! writes. A merged pull request is never touched, and a terminal phase never changes.
@@ -13,7 +13,7 @@ use super::progress::{
     set_condition,
 };
 use super::retry::{outage_wait, parked_wait};
-use super::{Close, Step};
+use super::{Close, Policy, Step, update};
 use crate::change::ProviderKind;
 use crate::forge::{ClosedPull, ForgeError, PullRequestState, number_of};
 use crate::render::markdown::neutralise;
@@ -29,7 +29,7 @@ const LONGEST_WAIT: Duration = Duration::from_mins(10);
 const UNSEEN_FOR: SignedDuration = SignedDuration::from_secs(60);
 
 /// The next step of a response that has ended.
-pub(super) fn step(response: &Response, now: Timestamp) -> Step {
+pub(super) fn step(response: &Response, policy: &Policy<'_>, now: Timestamp) -> Step {
     let progress = &response.progress;
     let (Some(follow_up), Some(intent)) = (&progress.follow_up, &progress.intent) else {
         return Step::Settled;
@@ -37,7 +37,12 @@ pub(super) fn step(response: &Response, now: Timestamp) -> Step {
     if let Some(at) = follow_up.next_at.filter(|at| *at > now) {
         return Step::WaitUntil(at);
     }
-    let FollowUpKind::Close { reason } = &follow_up.kind;
+    let reason = match &follow_up.kind {
+        FollowUpKind::Close { reason } => reason,
+        FollowUpKind::Update { asked, intent: new } => {
+            return update::step(response, policy, intent, (asked, new.as_deref()), now);
+        }
+    };
     let key = response.key();
     let why = format!(
         "{} (EventResponse `{}` of cluster `{}`).",
@@ -65,7 +70,7 @@ pub(super) fn step(response: &Response, now: Timestamp) -> Step {
 /// Asks for the pull request of an ended response to be closed, if its route wants that and it still waits for people.
 /// Gives back whether it will be.
 pub(super) fn ask_to_close(progress: &mut Progress, reason: &str) -> bool {
-    if progress.follow_up.is_some() {
+    if is_closing(progress) {
         return true;
     }
     if progress.withdrawn {
@@ -73,7 +78,13 @@ pub(super) fn ask_to_close(progress: &mut Progress, reason: &str) -> bool {
     }
     let wanted = closes_on_cancel(progress) && has_open_pull(progress);
     if wanted {
-        progress.follow_up = Some(close(reason));
+        if progress.unrecorded {
+            // An update may have put another commit on it.
+            progress.commit = None;
+        }
+        progress.follow_up = Some(wish(FollowUpKind::Close {
+            reason: reason.to_owned(),
+        }));
     }
     wanted
 }
@@ -85,15 +96,21 @@ pub(super) fn close_what_may_be_there(progress: &mut Progress, reason: &str) {
         intent.is_some_and(|intent| intent.target.kind != ProviderKind::Noop)
     };
     if progress.follow_up.is_none() && closes_on_cancel(progress) && real(progress) {
-        progress.follow_up = Some(close(reason));
+        progress.follow_up = Some(wish(FollowUpKind::Close {
+            reason: reason.to_owned(),
+        }));
     }
 }
 
-fn close(reason: &str) -> FollowUp {
+/// Whether the pull request is to be closed.
+pub(super) fn is_closing(progress: &Progress) -> bool {
+    let follow_up = progress.follow_up.as_ref();
+    follow_up.is_some_and(|one| matches!(one.kind, FollowUpKind::Close { .. }))
+}
+
+pub(super) fn wish(kind: FollowUpKind) -> FollowUp {
     FollowUp {
-        kind: FollowUpKind::Close {
-            reason: reason.to_owned(),
-        },
+        kind,
         begun: false,
         failures: 0,
         waits: 0,
@@ -119,9 +136,11 @@ pub fn has_open_pull(progress: &Progress) -> bool {
 
 /// The EventResponse is there after all: what was wanted because it was gone, and has not begun, is not wanted any more.
 pub(super) fn forget_deletion(progress: &mut Progress) {
-    let deletion = |follow_up: &mut FollowUp| {
-        let FollowUpKind::Close { reason } = &follow_up.kind;
-        !follow_up.begun && reason == progress::EVENT_RESPONSE_DELETED
+    let deletion = |follow_up: &mut FollowUp| match &follow_up.kind {
+        FollowUpKind::Close { reason } => {
+            !follow_up.begun && reason == progress::EVENT_RESPONSE_DELETED
+        }
+        FollowUpKind::Update { .. } => false,
     };
     progress.follow_up.take_if(deletion);
 }
@@ -141,7 +160,9 @@ pub fn closed(progress: &mut Progress, closed: Option<&ClosedPull>, moment: Mome
     let Some(follow_up) = &mut progress.follow_up else {
         return;
     };
-    let FollowUpKind::Close { reason } = &follow_up.kind;
+    let FollowUpKind::Close { reason } = &follow_up.kind else {
+        return;
+    };
     let Some(closed) = closed else {
         // The last write of an attempt may come long after its begin, and not after its end.
         let settled = progress
@@ -184,7 +205,7 @@ pub fn closed(progress: &mut Progress, closed: Option<&ClosedPull>, moment: Mome
     set_condition(progress, PULL_REQUEST, merged, word, &message, moment);
     progress.url.get_or_insert_with(|| closed.url.clone());
     progress.follow_up = None;
-    progress.watched = false;
+    (progress.watched, progress.spec_watched) = (false, false);
     bump(progress);
 }
 
@@ -225,7 +246,7 @@ pub fn keeps_group_open(progress: &Progress) -> bool {
     let is_member = progress.shared || !progress.phase.is_terminal();
     let is_wanted = !progress.deleted
         && !progress.withdrawn
-        && progress.follow_up.is_none()
+        && !is_closing(progress)
         && progress.cancel_requested.is_none()
         && progress.phase != Phase::Cancelled;
     is_member && is_wanted
@@ -233,10 +254,35 @@ pub fn keeps_group_open(progress: &Progress) -> bool {
 
 /// It could not be closed now. What may pass is tried again; else people have to do it, and the condition says so.
 pub fn failed(progress: &mut Progress, error: &ForgeError, moment: Moment) {
-    let Some(follow_up) = &mut progress.follow_up else {
+    if !is_closing(progress) {
+        return;
+    }
+    let Some(given_up) = wait_or_give_up(progress, error, moment) else {
         return;
     };
-    let FollowUpKind::Close { reason } = &follow_up.kind;
+    if let FollowUpKind::Close { reason } = &given_up.kind
+        && has_open_pull(progress)
+    {
+        let detail = match error {
+            ForgeError::Failed(error) => error.detail.clone(),
+            other => other.to_string(),
+        };
+        let message = format!(
+            "the pull request should be closed ({reason}) and could not be; close it by hand: {detail}"
+        );
+        let reason = PULL_REQUEST_OPEN;
+        set_condition(progress, PULL_REQUEST, true, reason, &message, moment);
+        bump(progress);
+    }
+}
+
+/// Sets the time of the next try. What cannot pass, or has failed too often, is given up and given back.
+pub(super) fn wait_or_give_up(
+    progress: &mut Progress,
+    error: &ForgeError,
+    moment: Moment,
+) -> Option<FollowUp> {
+    let follow_up = progress.follow_up.as_mut()?;
     let wait = match error {
         ForgeError::RateLimited { retry_after, .. } => {
             (*retry_after).clamp(SHORTEST_LIMIT_WAIT, LONGEST_LIMIT_WAIT)
@@ -246,23 +292,7 @@ pub fn failed(progress: &mut Progress, error: &ForgeError, moment: Moment) {
         ForgeError::Failed(error) => {
             follow_up.failures += 1;
             if error.kind != ErrorType::Transient || follow_up.failures >= MOST_FAILURES {
-                let message = format!(
-                    "the pull request should be closed ({reason}) and could not be; close it by hand: {}",
-                    error.detail
-                );
-                progress.follow_up = None;
-                if has_open_pull(progress) {
-                    set_condition(
-                        progress,
-                        PULL_REQUEST,
-                        true,
-                        PULL_REQUEST_OPEN,
-                        &message,
-                        moment,
-                    );
-                    bump(progress);
-                }
-                return;
+                return progress.follow_up.take();
             }
             let doubled = FIRST_WAIT.saturating_mul(1 << (follow_up.failures - 1));
             doubled.min(LONGEST_WAIT)
@@ -274,4 +304,5 @@ pub fn failed(progress: &mut Progress, error: &ForgeError, moment: Moment) {
     };
     let wait = wait + wait.mul_f64(0.1 * moment.jitter);
     follow_up.next_at = Some(moment.now.saturating_add(wait).unwrap_or(Timestamp::MAX));
+    None
 }

@@ -12,6 +12,9 @@ pub mod progress;
 pub mod retry;
 #[cfg(test)]
 mod tests;
+pub mod update;
+#[cfg(test)]
+mod update_tests;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +25,7 @@ use serde_json::Value;
 
 use crate::change::Intent;
 use crate::render;
-use crate::response::{Content, ErrorType, Response, ResponseError};
+use crate::response::{Content, ErrorType, Response, ResponseError, SpecVersion};
 use crate::routes::{Facts, Route, RouteTable};
 use retry::RetryPolicy;
 
@@ -55,6 +58,36 @@ pub enum Step {
     Attempt(Box<Attempt>),
     /// Note that it begins, then close the pull request.
     Close(Box<Close>),
+    /// Store its intent, then make the pull request show it.
+    Update(Box<Update>),
+    /// What is asked for by now cannot be shown: the pull request stays as it is.
+    Keep(Box<Keep>),
+}
+
+/// A pull request that is to show another content, decided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Update {
+    /// The spec that asks for it.
+    pub asked: SpecVersion,
+    /// The change that it is to show.
+    pub intent: Intent,
+    /// Its number.
+    pub number: u64,
+    /// The last commit that the hub made for it, if it is known.
+    pub commit: Option<String>,
+    /// Paths that earlier contents wrote.
+    pub leftovers: Vec<String>,
+    /// Whether an earlier try may have done a part of it.
+    pub again: bool,
+}
+
+/// A spec that comes to no change of the pull request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// The spec.
+    pub asked: SpecVersion,
+    /// Why.
+    pub error: ResponseError,
 }
 
 /// A pull request that is to be closed, decided.
@@ -106,7 +139,7 @@ pub enum Conclusion {
 pub fn plan(response: &Response, policy: &Policy<'_>, now: Timestamp) -> Step {
     let progress = &response.progress;
     if progress.phase.is_terminal() {
-        return follow_up::step(response, now);
+        return follow_up::step(response, policy, now);
     }
     if let Some(reason) = &progress.cancel_requested {
         return Step::Conclude(Conclusion::Cancelled {
@@ -119,10 +152,12 @@ pub fn plan(response: &Response, policy: &Policy<'_>, now: Timestamp) -> Step {
     match decide(response, policy) {
         Ok(attempt) => Step::Attempt(Box::new(attempt)),
         Err(Hindrance::Conclusion(conclusion)) => Step::Conclude(conclusion),
-        Err(Hindrance::ConfigIncomplete) => {
-            Step::WaitUntil(now.saturating_add(CONFIG_WAIT).unwrap_or(Timestamp::MAX))
-        }
+        Err(Hindrance::ConfigIncomplete) => Step::WaitUntil(config_wait(now)),
     }
+}
+
+fn config_wait(now: Timestamp) -> Timestamp {
+    now.saturating_add(CONFIG_WAIT).unwrap_or(Timestamp::MAX)
 }
 
 /// Why there is no attempt to make.

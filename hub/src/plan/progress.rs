@@ -10,12 +10,12 @@ use jiff::Timestamp;
 use nabu_common::ids::Revision;
 
 use super::retry::{RetryPolicy, outage_wait, parked_wait};
-use super::{Attempt, Conclusion, follow_up};
+use super::{Attempt, Conclusion, follow_up, update};
 use crate::change::{Intent, ProviderKind};
 use crate::forge::{ForgeError, Made, ObservedPull, PullRequest, PullRequestState, Shared};
 use crate::response::{
     Condition, Content, Observation, Outcome, OutcomeType, Phase, Progress, ResponseError,
-    SecurityEventAbsence,
+    SecurityEventAbsence, SpecVersion,
 };
 
 /// The condition that tells whether the hub took the EventResponse on.
@@ -81,6 +81,11 @@ pub fn accept(observation: &Observation, now: Timestamp) -> Progress {
         shared: false,
         withdrawn: false,
         watched: false,
+        spec_watched: false,
+        taken: 0,
+        renewal: None,
+        unrecorded: false,
+        leftovers: Vec::new(),
         conditions: Vec::new(),
         revision: Revision(1),
         acknowledged_revision: Revision(0),
@@ -165,7 +170,10 @@ pub fn observe_spec(
     seen: &Observation,
     now: Timestamp,
 ) {
-    let changed = decided.spec_hash != seen.spec_hash;
+    let decided = progress
+        .renewal
+        .map_or_else(|| SpecVersion::of(decided), |renewal| renewal.decided);
+    let changed = decided.hash != seen.spec_hash;
     let mut known = progress.conditions.iter();
     let known = known.find(|one| one.kind == ACCEPTED);
     let is_said = known.is_some_and(|one| {
@@ -188,9 +196,19 @@ pub fn observe_spec(
         );
         set_condition(progress, ACCEPTED, true, SPEC_CHANGED, &message, moment);
     } else {
-        set_condition(progress, ACCEPTED, true, STORED, STORED_MESSAGE, moment);
+        set_accepted(progress, moment);
     }
     bump(progress);
+}
+
+/// The EventResponse is taken as it is.
+pub(super) fn set_accepted(progress: &mut Progress, moment: Moment) {
+    set_condition(progress, ACCEPTED, true, STORED, STORED_MESSAGE, moment);
+}
+
+/// The EventResponse asks for something else than it gets.
+pub(super) fn set_spec_changed(progress: &mut Progress, message: &str, moment: Moment) {
+    set_condition(progress, ACCEPTED, true, SPEC_CHANGED, message, moment);
 }
 
 fn absence(observation: &Observation) -> Option<SecurityEventAbsence> {
@@ -235,6 +253,7 @@ pub fn begin(progress: &mut Progress, attempt: &Attempt, moment: Moment) {
     progress.last_attempt_at = Some(moment.now);
     progress.next_attempt_at = None;
     progress.attempt_open = true;
+    progress.unrecorded = true;
     let message = format!("matched route {}", attempt.intent.route);
     set_condition(progress, ROUTED, true, "RouteMatched", &message, moment);
     bump(progress);
@@ -246,6 +265,7 @@ pub fn succeed(progress: &mut Progress, made: &Made, moment: Moment) {
         return;
     }
     progress.attempts += 1;
+    progress.unrecorded = false;
     match made {
         Made::PullRequest(pull_request)
         | Made::Shared(Shared {
@@ -280,6 +300,7 @@ pub fn succeed(progress: &mut Progress, made: &Made, moment: Moment) {
     }
     progress.error = None;
     end(progress, Phase::Succeeded, moment);
+    update::after_success(progress, moment);
 }
 
 /// How a pull request came about, for people.
@@ -323,8 +344,10 @@ fn record_pull_request(
     set_condition(progress, PULL_REQUEST, status, reason, &message, moment);
     progress.url = Some(pull_request.url.clone());
     progress.commit.clone_from(&pull_request.commit);
-    progress.watched =
-        pull_request.state == PullRequestState::Open && follow_up::closes_on_cancel(progress);
+    progress.spec_watched =
+        pull_request.state == PullRequestState::Open && update::follows_spec(progress);
+    progress.watched = progress.spec_watched
+        || pull_request.state == PullRequestState::Open && follow_up::closes_on_cancel(progress);
     progress.outcome = Some(Outcome {
         kind: OutcomeType::ActionTaken,
         message,
@@ -354,9 +377,10 @@ pub fn observe_pull_request(progress: &mut Progress, observed: &ObservedPull, mo
         observed.ended_at.map(|at| format!(" at {at:.0}")),
         progress.url.as_deref().map(|url| format!(": {url}")),
     ];
-    let message: String = parts.into_iter().flatten().collect();
+    let mut message: String = parts.into_iter().flatten().collect();
+    message.extend(update::too_late(progress, moment));
     set_condition(progress, PULL_REQUEST, status, reason, &message, moment);
-    progress.watched = false;
+    (progress.watched, progress.spec_watched) = (false, false);
     bump(progress);
 }
 
@@ -526,6 +550,7 @@ pub fn request_cancel(progress: &mut Progress, reason: &str) {
 pub fn mark_deleted(progress: &mut Progress) {
     progress.deleted = true;
     if progress.phase.is_terminal() {
+        update::forget_unbegun(progress);
         follow_up::ask_to_close(progress, EVENT_RESPONSE_DELETED);
     }
     request_cancel(progress, EVENT_RESPONSE_DELETED);

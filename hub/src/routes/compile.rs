@@ -225,7 +225,7 @@ fn own_route(
             .as_ref()
             .and_then(|group| group.title_template.clone()),
     };
-    let group = group::compile(&format!("{path}.group"), spec.group.as_ref(), problems);
+    let group = group::compile(path, spec, problems);
     let templates = templates(|field| format!("{path}.{field}"), &sources, problems);
     let paths = PathRules::new(&spec.allowed_paths, &spec.allow_protected_paths)
         .map_err(|reason| problems.push(Problem::new(format!("{path}.allowedPaths"), reason)));
@@ -249,6 +249,7 @@ fn own_route(
             auto_merge: spec.auto_merge.map(merge_method),
             delete_branch_after_merge: spec.delete_branch_after_merge,
             close_on_cancel: spec.close_on_cancel,
+            update_existing: spec.update_existing,
             delete_branch_after_close: spec.delete_branch_after_close,
         },
         draft: spec.draft,

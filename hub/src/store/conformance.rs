@@ -388,7 +388,9 @@ async fn what_is_left_to_do_after_the_end_is_found_again(store: &dyn Store) {
     let (first, second) = (key_in("closing", 71), key_in("closing", 72));
     let unfinished = async || store.unfinished(None, 1000).await.unwrap();
     let watched = async |after: Option<&ResponseUid>, limit| {
-        store.watched(&first.cluster, after, limit).await.unwrap()
+        let watched = store.watched(&first.cluster, after, limit).await.unwrap();
+        let uids = watched.into_iter().map(|one| one.uid);
+        uids.collect::<Vec<_>>()
     };
     let followed = async |branch: &str| {
         let followed = store.followed_on(branch).await.unwrap().into_iter();

@@ -289,12 +289,25 @@ pub struct ResponseSummary {
     pub name: String,
     /// `metadata.generation`.
     pub generation: i64,
+    /// SHA-256 of the canonical JSON of `spec`, as it was kept.
+    pub spec_hash: [u8; 32],
     /// When it was first stored.
     pub observed_at: Timestamp,
     /// How far the hub has come; without the intent, but for [`Store::followed`].
     pub progress: Progress,
     /// Where the change goes, once a route has matched.
     pub routed: Option<RoutedTo>,
+}
+
+/// A finished response whose EventResponse matters all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// `metadata.uid`.
+    pub uid: ResponseUid,
+    /// `metadata.name`.
+    pub name: String,
+    /// The spec that is known, if another one matters.
+    pub spec_hash: Option<[u8; 32]>,
 }
 
 /// Where the change of a response goes.
@@ -357,7 +370,8 @@ pub trait Store: Send + Sync {
     async fn touch_cluster(&self, cluster: &ClusterId, now: Timestamp) -> Result<(), StoreError>;
 
     /// Stores observations of one cluster; one answer each, in order. A new record starts `Pending` at revision 1.
-    /// A record with an intent or in a terminal phase keeps the observation that it was decided on.
+    /// A record with an intent or in a terminal phase keeps the observation that it was decided on, unless the change is
+    /// to follow ([`crate::plan::update::observe`]).
     async fn observe(
         &self,
         observations: Vec<Observation>,
@@ -428,7 +442,7 @@ pub trait Store: Send + Sync {
         cluster: &ClusterId,
         after: Option<&ResponseUid>,
         limit: u32,
-    ) -> Result<Vec<ResponseUid>, StoreError>;
+    ) -> Result<Vec<Watched>, StoreError>;
 
     /// All clusters, by id.
     async fn clusters(&self) -> Result<Vec<ClusterRecord>, StoreError>;

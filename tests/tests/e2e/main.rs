@@ -25,5 +25,6 @@ mod objects;
 mod outages;
 mod refusals;
 mod routes;
+mod updating;
 mod watched_config;
 mod webhooks;

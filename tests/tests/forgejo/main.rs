@@ -1,6 +1,8 @@
 //! Changes on a real Gitea server, made as the hub makes them: `Forges` gives the client, `make` does the work.
 
 #[cfg(test)]
+mod amending;
+#[cfg(test)]
 mod answers;
 #[cfg(test)]
 mod bed;

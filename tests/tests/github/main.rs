@@ -1,6 +1,8 @@
 //! The hub's GitHub client against the test forge: GitHub's API, held to its published schema, over real git.
 
 #[cfg(test)]
+mod amending;
+#[cfg(test)]
 mod app;
 #[cfg(test)]
 mod bed;

@@ -2,6 +2,8 @@
 //! the work.
 
 #[cfg(test)]
+mod amending;
+#[cfg(test)]
 mod bed;
 #[cfg(test)]
 mod changes;

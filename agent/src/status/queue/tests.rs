@@ -12,6 +12,7 @@ fn ended(uid: &str, revision: u64) -> StatusUpdate {
         name: uid.to_owned(),
         session: 1,
         watched: false,
+        known_spec: None,
         revision: Some(Revision(revision)),
         phase: Phase::Succeeded,
         fields: Map::new(),

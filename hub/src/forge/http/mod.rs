@@ -8,6 +8,7 @@ mod limit;
 mod reply;
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -213,6 +214,9 @@ impl Http {
     ) -> Result<Reply, ForgeError> {
         job.count_request();
         let operation = call.operation;
+        if operation.writes() {
+            job.wrote.store(true, Ordering::Relaxed);
+        }
         let begun = Instant::now();
         let answer = self.exchange(auth, call).await;
         let (result, answer) = match answer {

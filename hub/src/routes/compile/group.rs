@@ -1,16 +1,24 @@
 //! The field `group` of a route.
 
-use nabu_common::crd::GroupSpec;
+use nabu_common::crd::RouteSpec;
 
 use super::Problem;
 use crate::group::{DEFAULT_SIZE, GroupRule, SIZES, seconds};
 
+/// `route` is the path of the route.
 pub(super) fn compile(
-    path: &str,
-    spec: Option<&GroupSpec>,
+    route: &str,
+    spec: &RouteSpec,
     problems: &mut Vec<Problem>,
 ) -> Option<GroupRule> {
-    let spec = spec?;
+    let path = format!("{route}.group");
+    let updates = spec.update_existing;
+    let spec = spec.group.as_ref()?;
+    if updates {
+        let message = "cannot be together with updateExisting: others may have built on what one response has committed; \
+            leave one of the two out";
+        problems.push(Problem::new(path.clone(), message));
+    }
     let window = seconds(spec.window.into());
     if window.is_none() {
         let message = "is no whole number of seconds from 1s to 24h; write for example 10m";
@@ -79,6 +87,11 @@ mod tests {
             );
         }
         assert!(rule(&json!({})).is_err(), "a window is needed");
+        let route = json!({
+            "provider": {"kind": "noop", "repository": "o/r"}, "group": {"window": "1m"}, "updateExisting": true,
+        });
+        let refused = compile("ns", "c", &json!({"spec": {"routes": [route]}})).unwrap_err();
+        assert_eq!(refused[0].path, "spec.routes[0].group");
         assert_eq!(
             rule(&json!({"window": "1m", "titleTemplate": "{{"})),
             Err(vec!["spec.routes[0].group.titleTemplate".to_owned()])

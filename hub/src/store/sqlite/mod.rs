@@ -27,7 +27,7 @@ use sqlx::{ConnectOptions as _, SqlitePool};
 use super::{
     Acknowledgement, AdminCall, AttemptRecord, AuditEvent, AuditFilter, AuditRecord, ClusterRecord,
     Observed, Registration, ResponseFilter, ResponseSummary, SessionFacts, Store, StoreError,
-    Transition,
+    Transition, Watched,
 };
 use crate::execute::gate::Gate;
 use crate::execute::lanes::LaneId;
@@ -274,7 +274,7 @@ impl Store for SqliteStore {
         cluster: &ClusterId,
         after: Option<&ResponseUid>,
         limit: u32,
-    ) -> Result<Vec<ResponseUid>, StoreError> {
+    ) -> Result<Vec<Watched>, StoreError> {
         read::watched(&self.readers, cluster, after, limit).await
     }
 

@@ -10,7 +10,7 @@ use sqlx::{QueryBuilder, SqlitePool};
 use super::filter;
 use super::rows::{
     cluster_id, column, corrupt, from_json, key, observation, optional_time, progress, routed,
-    time, unsigned,
+    spec_hash, time, unsigned,
 };
 use super::writer::OrFailed as _;
 use crate::execute::gate::Gate;
@@ -18,7 +18,7 @@ use crate::execute::lanes::LaneId;
 use crate::response::Response;
 use crate::store::{
     AttemptRecord, AttemptResult, AuditEvent, ClusterRecord, ResponseFilter, ResponseSummary,
-    SessionFacts, StoreError,
+    SessionFacts, StoreError, Watched,
 };
 
 pub(super) async fn count_unfinished(
@@ -174,9 +174,9 @@ pub(super) async fn watched(
     cluster: &ClusterId,
     after: Option<&ResponseUid>,
     limit: u32,
-) -> Result<Vec<ResponseUid>, StoreError> {
+) -> Result<Vec<Watched>, StoreError> {
     let rows = sqlx::query(
-        "SELECT cluster, uid FROM responses
+        "SELECT cluster, uid, name, spec_hash, progress, acknowledged_revision FROM responses
         WHERE watched = 1 AND cluster = ?1 AND uid > ?2 ORDER BY uid LIMIT ?3",
     )
     .bind(cluster.as_str())
@@ -185,7 +185,15 @@ pub(super) async fn watched(
     .fetch_all(pool)
     .await
     .or_failed("read watched responses")?;
-    rows.iter().map(|row| Ok(key(row)?.uid)).collect()
+    let watched = |row| {
+        let spec_hash = spec_hash(row)?;
+        Ok(Watched {
+            uid: key(row)?.uid,
+            name: column(row, "name")?,
+            spec_hash: progress(row)?.spec_watched.then_some(spec_hash),
+        })
+    };
+    rows.iter().map(watched).collect()
 }
 
 pub(super) fn summary(row: &SqliteRow) -> Result<ResponseSummary, StoreError> {
@@ -193,6 +201,7 @@ pub(super) fn summary(row: &SqliteRow) -> Result<ResponseSummary, StoreError> {
         key: key(row)?,
         name: column(row, "name")?,
         generation: column(row, "generation")?,
+        spec_hash: spec_hash(row)?,
         observed_at: time(row, "observed_at")?,
         progress: progress(row)?,
         routed: routed(row)?,

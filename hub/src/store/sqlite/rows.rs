@@ -160,16 +160,20 @@ fn content_from_json(text: &str) -> Result<Content, StoreError> {
     })
 }
 
-pub(super) fn observation(row: &SqliteRow) -> Result<Observation, StoreError> {
+/// The hash of the spec that is kept.
+pub(super) fn spec_hash(row: &SqliteRow) -> Result<[u8; 32], StoreError> {
     let hash: &[u8] = column(row, "spec_hash")?;
+    hash.try_into()
+        .map_err(|error| corrupt("responses.spec_hash", &error))
+}
+
+pub(super) fn observation(row: &SqliteRow) -> Result<Observation, StoreError> {
     Ok(Observation {
         key: key(row)?,
         name: column(row, "name")?,
         generation: column(row, "generation")?,
         responder: column(row, "responder")?,
-        spec_hash: hash
-            .try_into()
-            .map_err(|error| corrupt("responses.spec_hash", &error))?,
+        spec_hash: spec_hash(row)?,
         content: content_from_json(column(row, "content")?)?,
     })
 }

@@ -12,7 +12,7 @@ use super::rows::{
 use super::writer::OrFailed as _;
 use crate::execute::gate::Gate;
 use crate::execute::lanes::LaneId;
-use crate::plan::progress as transitions;
+use crate::plan::{progress as transitions, update};
 use crate::response::{Observation, Progress, Response};
 use crate::store::{
     Acknowledgement, AttemptChange, AttemptResult, AuditEvent, Observed, Registration, RoutedTo,
@@ -152,20 +152,17 @@ async fn observe_known(
     let before = progress(&row)?;
     let mut after = before.clone();
     transitions::observe_again(&mut after, &seen, now);
-    let decided = after.intent.is_some() || after.phase.is_terminal();
-    if decided {
-        transitions::observe_spec(&mut after, &known, &seen, now);
-    }
-    let news = !decided && known != seen;
+    let taken = update::observe(&mut after, &known, &seen, now);
     let id = column::<i64>(&row, "id")?;
-    if news {
-        replace_observation(connection, id, &seen).await?;
+    if let Some(taken) = &taken {
+        replace_observation(connection, id, taken).await?;
     }
     if after != before {
+        store_intent(connection, id, &before, &after).await?;
         update_progress(connection, id, &after, None).await?;
     }
-    let observation = if news { seen } else { known };
-    let changed = news || after != before;
+    let observation = taken.unwrap_or(known);
+    let changed = after != before;
     Ok(Observed::Stored {
         response: Arc::new(Response {
             observation,
@@ -230,6 +227,42 @@ async fn update_progress(
     Ok(())
 }
 
+/// Stores the intent of a response if it is another.
+async fn store_intent(
+    connection: &mut SqliteConnection,
+    id: i64,
+    before: &Progress,
+    after: &Progress,
+) -> Result<(), StoreError> {
+    if before.intent == after.intent {
+        return Ok(());
+    }
+    let Some(intent) = &after.intent else {
+        sqlx::query("DELETE FROM intents WHERE response = ?1")
+            .bind(id)
+            .execute(connection)
+            .await
+            .or_failed("forget the intent of a response")?;
+        return Ok(());
+    };
+    let routed = RoutedTo::of(intent);
+    sqlx::query(
+        "INSERT INTO intents (response, route, provider, repository, intent, group_branch)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        ON CONFLICT (response) DO UPDATE SET route = ?2, provider = ?3, repository = ?4, intent = ?5, group_branch = ?6",
+    )
+    .bind(id)
+    .bind(routed.route)
+    .bind(routed.provider.as_str())
+    .bind(routed.repository)
+    .bind(to_json(intent)?)
+    .bind(intent.group.as_ref().map(|group| group.branch.as_str()))
+    .execute(connection)
+    .await
+    .or_failed("store the intent of a response")?;
+    Ok(())
+}
+
 pub(super) async fn transition(
     connection: &mut SqliteConnection,
     key: ResponseKey,
@@ -249,23 +282,8 @@ pub(super) async fn transition(
     let before = progress(&row)?;
     let mut after = before.clone();
     let side = transition(&mut after);
-    if let (None, Some(intent)) = (&before.intent, &after.intent) {
-        let routed = RoutedTo::of(intent);
-        sqlx::query(
-            "INSERT INTO intents (response, route, provider, repository, intent, group_branch)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        )
-        .bind(id)
-        .bind(routed.route)
-        .bind(routed.provider.as_str())
-        .bind(routed.repository)
-        .bind(to_json(intent)?)
-        .bind(intent.group.as_ref().map(|group| group.branch.as_str()))
-        .execute(&mut *connection)
-        .await
-        .or_failed("store the intent of a response")?;
-    }
     if after != before {
+        store_intent(connection, id, &before, &after).await?;
         let followed = transitions::is_followed(&after);
         update_progress(connection, id, &after, Some(followed)).await?;
     }

@@ -231,6 +231,11 @@ impl TestProject {
         self.edit(iid, |one| one.description = Some(text.to_owned()))
     }
 
+    /// Writes another title.
+    pub fn retitle(&self, iid: u64, text: &str) -> Result<()> {
+        self.edit(iid, |one| text.clone_into(&mut one.title))
+    }
+
     fn edit(&self, iid: u64, edit: impl FnOnce(&mut super::model::MergeRequest)) -> Result<()> {
         self.change(|project| {
             let found = merge_requests::find_mut(project, &iid.to_string()).ok();
