@@ -7,6 +7,8 @@
 pub mod follow_up;
 #[cfg(test)]
 mod follow_up_tests;
+#[cfg(test)]
+mod group_tests;
 pub mod operate;
 pub mod progress;
 pub mod retry;
