@@ -144,12 +144,10 @@ pub async fn serve(
     if let Some(listener) = listeners.webhooks {
         tasks.spawn(webhooks::serve(listener, receiver, shutdown.clone()));
     }
+    let metrics = ForgeMetrics::register(&mut registry);
     let context = Context {
         store: Arc::clone(&store),
-        forges: Arc::new(Forges::new(
-            routes.credentials().clone(),
-            ForgeMetrics::register(&mut registry),
-        )),
+        forges: Arc::new(Forges::new(routes.credentials().clone(), metrics)),
         config: routes,
         clusters: ClusterDirectory::new(config.labels_by_cluster()),
         statuses: Arc::new(gateway.clone()),

@@ -14,7 +14,7 @@ use super::progress::{
 };
 use super::retry::{outage_wait, parked_wait};
 use super::{Close, Policy, Step, update};
-use crate::change::ProviderKind;
+use crate::change::{Intent, ProviderKind};
 use crate::forge::{ClosedPull, ForgeError, PullRequestState, number_of};
 use crate::render::markdown::neutralise;
 use crate::response::{ErrorType, FollowUp, FollowUpKind, Phase, Progress, Response};
@@ -176,7 +176,9 @@ pub fn closed(progress: &mut Progress, closed: Option<&ClosedPull>, moment: Mome
         }
         return;
     };
-    if closed.pull.state == PullRequestState::Open {
+    let has_group = |intent: &Intent| intent.group.is_some();
+    let is_grouped = progress.intent.as_ref().is_some_and(has_group);
+    if closed.pull.state == PullRequestState::Open && is_grouped {
         stay(progress, closed, moment);
         return;
     }
@@ -236,6 +238,7 @@ fn stay(progress: &mut Progress, closed: &ClosedPull, moment: Moment) {
         moment,
     );
     progress.url.get_or_insert_with(|| closed.url.clone());
+    progress.shared = true;
     progress.withdrawn = true;
     progress.watched = false;
     bump(progress);

@@ -210,7 +210,7 @@ async fn attempts_at_the_same_time_make_one_pull_request() {
     for made in tasks.join_all().await {
         match made.unwrap() {
             Made::PullRequest(pull) => urls.insert(pull.url),
-            Made::NoActionNeeded { detail } => panic!("{detail}"),
+            other => panic!("{other:?}"),
         };
     }
     assert_eq!(urls.len(), 1);

@@ -1,11 +1,7 @@
 //! The pull request of a group, on every forge alike: written once against [`stage::Stage`], run on a real Gitea and on the
 //! test forges of GitHub and GitLab.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::large_futures,
-    reason = "a test binary has no outside"
-)]
+#![expect(clippy::unwrap_used, reason = "a test binary has no outside")]
 
 mod closing;
 mod faults;

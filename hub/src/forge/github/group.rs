@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use super::super::group::{Members, Place, Seen, done_before, place, section_of, shared};
-use super::super::ours::has_marker;
+use super::super::ours::{has_marker, has_trailers};
 use super::super::resolve::{PATCH_DOES_NOT_APPLY, in_background, patched_paths};
 use super::super::{ForgeError, Job, Made, PullRequest, PullRequestState};
 use super::amend::{OnTop, Text};
@@ -91,7 +91,13 @@ impl Github {
                 .without_pull(alone, job, group, &found, repository, wishes)
                 .await;
         };
-        let members = Members::of(job.key, pull.commits());
+        let mut members = Members::of(job.key, pull.commits());
+        // What the pull request does not show yet may be on its branch.
+        let branch = repository.branch.iter();
+        let mut history = branch.flat_map(|branch| branch.target.history());
+        if let Some((oid, _)) = history.find(|(_, message)| has_trailers(message, job.key)) {
+            members.add(job.key.uid.as_str(), oid);
+        }
         let state = match rank(pull) {
             0 => PullRequestState::Open,
             1 => PullRequestState::Merged,
@@ -270,7 +276,6 @@ impl Github {
                     made => Ok(InGroup::Done(made)),
                 }
             }
-            Ok(Written::Refused { error, .. }) => Err(error),
             Ok(Written::NoDrafts) => {
                 wishes.draft = false;
                 Ok(InGroup::Again(self.behind()))
@@ -281,7 +286,7 @@ impl Github {
             Err(ForgeError::Failed(error)) if error.kind == ErrorType::Transient => {
                 Ok(InGroup::Again(ForgeError::Failed(error)))
             }
-            Err(error) => Err(error),
+            Ok(Written::Refused { error, .. }) | Err(error) => Err(error),
         }
     }
 

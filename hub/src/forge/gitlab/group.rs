@@ -265,8 +265,15 @@ impl Gitlab {
         match request {
             Some(request) => {
                 self.tell(api, attempt, request, &text).await?;
+                // GitLab forgets the wish to merge with each new commit.
+                let merging = self.merge_when_allowed(api, request, Some(&commit.id));
+                let (state, refusal) = merging.await;
                 let there = self.pull_request(request, Some(commit.id), true);
-                Ok(InGroup::Done(shared(there)))
+                Ok(InGroup::Done(shared(PullRequest {
+                    state,
+                    notes: refusal.into_iter().collect(),
+                    ..there
+                })))
             }
             None => self.open_first(attempt, commit.id, &text).await,
         }
