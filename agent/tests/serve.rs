@@ -449,3 +449,43 @@ async fn the_hub_hears_of_finished_objects_that_go_and_of_those_that_went_before
     assert_eq!(session.deleted().await, "uid-goes");
     assert!(session.is_silent().await, "the other is there");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hub_hears_of_a_finished_object_whose_spec_is_another_than_it_knows() {
+    let mut rig = Rig::start(|api| {
+        for name in ["edited", "same", "unwatched"] {
+            api.create(name, &json!({}), &json!({"phase": "Succeeded"}));
+        }
+    })
+    .await;
+    let (mut session, _) = rig.hub.next_session().await;
+    session.welcome().await;
+    assert!(session.inventory().await.is_empty());
+    let watched = |name: &str, spec_hash: Vec<u8>| WatchedResponse {
+        uid: format!("uid-{name}"),
+        name: name.to_owned(),
+        spec_hash: spec_hash.into(),
+    };
+    let list = |responses| {
+        ToAgent::Watching(Watching {
+            responses,
+            more: false,
+        })
+    };
+    session
+        .send(list(vec![watched("edited", vec![9; 32])]))
+        .await;
+    let observed = session.observed().await;
+    assert_eq!(observed.r#ref.as_ref().unwrap().name, "edited");
+    let hash = observed.spec_hash.to_vec();
+    assert!(hash.len() == 32 && hash != [9; 32]);
+    assert!(session.is_silent().await, "it is sent once");
+    // What the hub knows, and what it does not want to know, is not sent.
+    let rest = vec![
+        watched("edited", hash.clone()),
+        watched("same", hash),
+        watched("unwatched", Vec::new()),
+    ];
+    session.send(list(rest)).await;
+    assert!(session.is_silent().await);
+}

@@ -155,6 +155,10 @@ pub struct Intent {
 /// What a route wants of its pull requests beside their content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of the route, and any of them go together"
+)]
 pub struct PullRequestOptions {
     /// Teams that are asked for a review, by name (slug) inside of the repository's owner; only where a forge has teams.
     pub team_reviewers: Vec<String>,

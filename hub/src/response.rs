@@ -298,6 +298,10 @@ pub struct Renewal {
 
 /// How far the hub has come with a response, and what the outside may know of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that hold beside each other, each stored by its name"
+)]
 pub struct Progress {
     /// Where it stands.
     pub phase: Phase,

@@ -293,14 +293,14 @@ pub async fn what_has_ended_is_left_alone(stage: &impl Stage) {
 /// # Panics
 /// If that does not hold.
 pub async fn a_patch_applies_to_the_file_below_our_commits(stage: &impl Stage) {
-    let path = "clusters/prod-eu/app.yaml";
+    let app = "clusters/prod-eu/app.yaml";
     let before = "replicas: 3 # since the incident\nimage: a\n";
-    stage.add_file("main", path, before).await;
+    stage.add_file("main", app, before).await;
     let patching = |lines: &str| {
         let mut intent = titled(intent(stage.target(), "u-1", &[]), "Scale");
         let patch = Patch::parse(PatchType::YamlSet, lines, None).expect("a patch");
         intent.files.push(FileChange {
-            path: path.to_owned(),
+            path: app.to_owned(),
             action: FileAction::Patch { patch },
         });
         intent
@@ -311,7 +311,7 @@ pub async fn a_patch_applies_to_the_file_below_our_commits(stage: &impl Stage) {
     let leftovers = paths(&one);
     let wish = amending(pull.commit.as_deref(), &leftovers);
     updated(stage.hub().amend(&two, &wish).await.0);
-    let file = stage.file(&one.branch, path).await;
+    let file = stage.file(&one.branch, app).await;
     let expected = "replicas: 3 # since the incident\nimage: b\n";
     assert_eq!(file.as_deref(), Some(expected));
     let body = stage.shown(1).await.body;

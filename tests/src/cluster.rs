@@ -23,6 +23,8 @@ use crate::wait::eventually;
 pub enum Crds {
     /// Ours, as `make crds` writes them.
     Nabu,
+    /// Ours, without the rule that makes `spec` immutable, as the book says how.
+    Editable,
     /// An EventResponse kind as ugallu installs it: no `providerRef`, `spec` immutable.
     Upstream,
     /// None yet.
@@ -98,6 +100,7 @@ impl TestCluster {
         let api: Api<CustomResourceDefinition> = Api::all(self.client());
         let documents = match crds {
             Crds::Nabu => nabu_common::crd::all(),
+            Crds::Editable => editable_crds()?,
             Crds::Upstream => upstream_crds()?,
             Crds::None => return Ok(()),
         };
@@ -288,6 +291,21 @@ async fn client_config(dir: &Path) -> Result<Config> {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Client::try_from(config.clone())?;
     Ok(config)
+}
+
+/// Our CRDs with the book's patch: `spec` may be edited.
+fn editable_crds() -> Result<Vec<CustomResourceDefinition>> {
+    let mut crds = serde_json::to_value(nabu_common::crd::all())?;
+    let rules = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
+    for crd in crds.as_array_mut().into_iter().flatten() {
+        if crd["spec"]["names"]["kind"] != "EventResponse" {
+            continue;
+        }
+        let spec = crd.pointer_mut(rules).and_then(Value::as_object_mut);
+        let removed = spec.and_then(|spec| spec.remove("x-kubernetes-validations"));
+        removed.context("the CRD has no rule for spec")?;
+    }
+    Ok(serde_json::from_value(crds)?)
 }
 
 /// CRDs in the form of an ugallu installation: written for the tests from its documented fields.

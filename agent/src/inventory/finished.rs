@@ -110,20 +110,15 @@ impl Finished {
             known.print = now;
             Some((uid.clone(), known.name.clone()))
         };
-        match only {
-            Some(uid) => {
-                let known = self.watched.get_mut(uid);
-                known
-                    .and_then(|known| is_changed(uid, known))
-                    .into_iter()
-                    .collect()
-            }
-            None => {
-                let all = self.watched.iter_mut();
-                all.filter_map(|(uid, known)| is_changed(uid, known))
-                    .collect()
-            }
-        }
+        let Some(uid) = only else {
+            let all = self.watched.iter_mut();
+            return all
+                .filter_map(|(uid, known)| is_changed(uid, known))
+                .collect();
+        };
+        let known = self.watched.get_mut(uid);
+        let changed = known.and_then(|known| is_changed(uid, known));
+        changed.into_iter().collect()
     }
 
     /// Watched ones that are neither there nor, as `unfinished` knows, unfinished. Each is given once. Nobody knows while

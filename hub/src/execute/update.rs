@@ -25,11 +25,11 @@ pub(super) async fn update(
     let key = response.key();
     let update = Arc::new(update);
     let wish = response.progress.follow_up.clone();
-    let begun = Arc::clone(&update);
+    let decided = Arc::clone(&update);
     let begin = Box::new(move |progress: &mut Progress| {
         // Another wish is planned anew.
         if progress.follow_up == wish {
-            transitions::begin(progress, &begun);
+            transitions::begin(progress, &decided);
         }
         SideRecords::default()
     });

@@ -255,11 +255,11 @@ pub(super) fn status(summary: &ResponseSummary) -> wire::SessionResponse {
         conditions: progress.conditions.iter().map(condition).collect(),
         cancel_reason: progress.cancel_reason.clone().unwrap_or_default(),
         watched: progress.watched,
-        watched_spec_hash: progress
-            .spec_watched
-            .then(|| summary.spec_hash.to_vec())
-            .unwrap_or_default()
-            .into(),
+        watched_spec_hash: if progress.spec_watched {
+            summary.spec_hash.to_vec().into()
+        } else {
+            bytes::Bytes::new()
+        },
     }))
 }
 

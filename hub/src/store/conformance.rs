@@ -2,6 +2,7 @@
 
 mod admin;
 mod group;
+mod updates;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub(crate) async fn run(store: Arc<dyn Store>) {
     statuses_are_unacknowledged_until_the_cluster_has_them(store.as_ref()).await;
     a_deleted_response_is_wanted_again_when_it_is_seen(store.as_ref()).await;
     what_is_left_to_do_after_the_end_is_found_again(store.as_ref()).await;
+    updates::what_a_change_follows_is_kept_with_its_new_intent(store.as_ref()).await;
     lists_are_paged_newest_first(store.as_ref()).await;
     group::members_are_found_by_the_branch_that_they_share(store.as_ref()).await;
     a_transition_that_panics_harms_no_later_call(store.as_ref()).await;

@@ -28,9 +28,10 @@ static US: OnceCell<TestCluster> = OnceCell::const_new();
 static FORGE: OnceCell<TestForge> = OnceCell::const_new();
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// The first shared cluster. Its process ends with this one, because it reads our end of a pipe.
+/// The first shared cluster, where a `spec` may be edited. Its process ends with this one, because it reads our end of a
+/// pipe.
 pub async fn eu() -> &'static TestCluster {
-    EU.get_or_init(|| async { TestCluster::start(Crds::Nabu).await.unwrap() })
+    EU.get_or_init(|| async { TestCluster::start(Crds::Editable).await.unwrap() })
         .await
 }
 

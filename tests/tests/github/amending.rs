@@ -189,6 +189,6 @@ async fn the_text_goes_back_with_a_commit_that_could_not_be_made() {
             .unwrap()
             .message
             .trim_end(),
-        "Mine"
+        "Add files"
     );
 }
