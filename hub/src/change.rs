@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::edit::Patch;
+use crate::group::Group;
 
 /// The forge software and the way to authenticate, as `provider.kind` of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -144,6 +145,9 @@ pub struct Intent {
     /// What else the route wants of the pull request.
     #[serde(default)]
     pub options: PullRequestOptions,
+    /// The group that the change goes into if it can; else it goes to the branch above and gets its own pull request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<Group>,
     /// SHA-256 over target repository, branches and files, in hex ([`content_digest`]).
     pub digest: String,
 }

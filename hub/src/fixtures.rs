@@ -94,6 +94,7 @@ pub(crate) fn intent() -> Intent {
         reviewers: Vec::new(),
         options: crate::change::PullRequestOptions::default(),
         draft: false,
+        group: None,
         digest,
     }
 }

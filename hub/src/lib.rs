@@ -5,7 +5,7 @@
 //! result goes into the [`store`], and from there through the [`gateway`] back to the agent. [`routes`] turns
 //! configuration documents into the table that `plan` consults, [`render`] makes the text of a change out of templates
 //! and hostile values, [`edit`] applies patches to files, [`admin`] answers questions of administrators, [`webhooks`] takes
-//! hints of forges. Who may speak for which cluster is settled by [`enrolment`] (join tokens) and [`authority`]
+//! hints of forges, [`group`] says which responses share a pull request. Who may speak for which cluster is settled by [`enrolment`] (join tokens) and [`authority`]
 //! (certificates).
 
 pub mod admin;
@@ -22,6 +22,7 @@ mod fixtures;
 pub mod follow;
 pub mod forge;
 pub mod gateway;
+pub mod group;
 pub mod nabuctl;
 pub mod pki;
 pub mod plan;

@@ -340,6 +340,12 @@ pub struct Progress {
     /// What is still to be done about the pull request, though the response has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_up: Option<FollowUp>,
+    /// Its pull request is that of its group.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
+    /// It is not wanted any more, and that was said on the pull request, which stays open for others of the group.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub withdrawn: bool,
     /// The response has ended, and it matters if its EventResponse is deleted all the same.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub watched: bool,

@@ -146,12 +146,10 @@ pub async fn serve(
     if let Some(listener) = listeners.webhooks {
         tasks.spawn(webhooks::serve(listener, receiver, shutdown.clone()));
     }
+    let metrics = ForgeMetrics::register(&mut registry);
     let context = Context {
         store: Arc::clone(&store),
-        forges: Arc::new(Forges::new(
-            routes.credentials().clone(),
-            ForgeMetrics::register(&mut registry),
-        )),
+        forges: Arc::new(Forges::new(routes.credentials().clone(), metrics)),
         config: routes,
         clusters: ClusterDirectory::new(config.labels_by_cluster()),
         statuses: Arc::new(gateway.clone()),
@@ -159,6 +157,7 @@ pub async fn serve(
         settings: config.executor(),
         lanes: std::sync::Mutex::new(Lanes::new(config.github_budget(), gates)),
         called: std::sync::Mutex::default(),
+        groups: crate::execute::Turns::default(),
     };
     let kept = (Arc::clone(&store), store_check);
     keep_house(&config, kept, &mut registry, &tasks, &shutdown);

@@ -97,6 +97,7 @@ pub fn intent(target: ForgeTarget, uid: &str, files: &[(&str, Option<&str>)]) ->
         reviewers: Vec::new(),
         options: PullRequestOptions::default(),
         draft: false,
+        group: None,
         branch,
         digest,
     }
@@ -110,6 +111,7 @@ pub fn closing(number: Option<u64>) -> Closing<'static> {
         comment: "Closed by Nabu: the EventResponse was deleted.",
         again: false,
         remove_branch: false,
+        stays_open: false,
     }
 }
 

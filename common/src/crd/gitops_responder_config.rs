@@ -7,6 +7,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::GoDuration;
+
 /// Where changes go and how their pull requests look. `routes` come first, then `routing`, then `defaultRepo`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(
@@ -129,6 +131,24 @@ pub struct RouteSpec {
     /// Attempts for responses of this route, instead of what their `EventResponses` ask for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
+    /// Responses of one cluster within a window of time share one pull request; each has its own if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupSpec>,
+}
+
+/// Which responses of a route share one pull request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupSpec {
+    /// How long a window is, in whole seconds, from `1s` to `24h`. Windows follow each other without a gap from 1970 on;
+    /// what counts is the `creationTimestamp` of the EventResponse.
+    pub window: GoDuration,
+    /// Responses in one pull request, from 2 to 50; 20 if not given. Further ones get their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_responses: Option<u32>,
+    /// Template of the shared pull request's title.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title_template: Option<String>,
 }
 
 /// How a pull request becomes part of its base branch.

@@ -193,6 +193,7 @@ pub(super) fn attempt(record: &AttemptRecord) -> wire::Attempt {
 }
 
 pub(super) fn change(intent: &Intent) -> wire::ChangeText {
+    let group = intent.group.as_ref();
     wire::ChangeText {
         branch: intent.branch.clone(),
         base_branch: intent.base_branch.clone().unwrap_or_default(),
@@ -204,6 +205,8 @@ pub(super) fn change(intent: &Intent) -> wire::ChangeText {
         reviewers: intent.reviewers.clone(),
         draft: intent.draft,
         digest: intent.digest.clone(),
+        group_branch: group.map(|group| group.branch.clone()).unwrap_or_default(),
+        group_title: group.map(|group| group.title.clone()).unwrap_or_default(),
     }
 }
 

@@ -125,14 +125,18 @@ fn decided(intent: &Intent, at: Timestamp) -> Step {
         .base_branch
         .as_deref()
         .unwrap_or("the default branch");
+    let branch = match &intent.group {
+        Some(group) => format!("{} of its group, or else {}", group.branch, intent.branch),
+        None => intent.branch.clone(),
+    };
     Step {
         at,
         kind: "Intent".to_owned(),
         actor: "hub".to_owned(),
         cause: format!(
-            "{files} on branch {} into {base} of {}, digest {}; later edits of routes or of the EventResponse do not \
+            "{files} on branch {branch} into {base} of {}, digest {}; later edits of routes or of the EventResponse do not \
             move it",
-            intent.branch, intent.target.repository, intent.digest
+            intent.target.repository, intent.digest
         ),
         attempt: None,
     }

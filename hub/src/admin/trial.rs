@@ -280,6 +280,29 @@ spec:
     }
 
     #[test]
+    fn the_group_is_the_one_that_it_would_get_into() {
+        let config = CONFIG.replace(
+            "      allowedPaths",
+            "      group: {window: 10m}\n      allowedPaths",
+        );
+        let mut object: Value = serde_json::from_str(&event_response("rbac/evil.yaml")).unwrap();
+        let (trial, _) = run(&config, &object.to_string());
+        assert_eq!(
+            trial.result.unwrap().group,
+            None,
+            "nobody knows when it was created"
+        );
+        object["metadata"]["creationTimestamp"] = json!("2026-11-21T18:34:56Z");
+        let (trial, _) = run(&config, &object.to_string());
+        let group = trial.result.unwrap().group.unwrap();
+        assert!(
+            group.branch.ends_with("-20261121T183000Z"),
+            "{}",
+            group.branch
+        );
+    }
+
+    #[test]
     fn what_a_safety_rule_refuses_is_refused_with_its_reason() {
         for (path, reason) in [
             ("../../etc/passwd", "PathNotAllowed"),

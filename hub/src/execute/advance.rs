@@ -15,7 +15,7 @@ use super::metrics::AttemptLabels;
 pub(super) use super::record::{apply, tell};
 use super::{Context, Farewell, close, clusters::ClusterFacts, update};
 use crate::change::ForgeTarget;
-use crate::forge::{Forge, ForgeError, Job, Made};
+use crate::forge::{Forge, ForgeError, Job, Made, Shared};
 use crate::plan::progress::{self, Moment};
 use crate::plan::{self, Attempt, Conclusion, Policy, Step};
 use crate::response::{Phase, Progress, Response, ResponseError};
@@ -210,10 +210,12 @@ async fn attempt_change(
     let intent = begun.intent.as_ref().unwrap_or(&attempt.intent);
     let again = response.progress.last_attempt_at.is_some();
     let job = Job::new(response.key(), intent).after_others(again);
+    let turn = context.groups.turn(intent).await;
     let made = match &forge {
         Ok(forge) => forge.make(&job).await,
         Err(error) => Err(error.clone()),
     };
+    drop(turn);
     let requests = job.requests.load(Ordering::Relaxed);
     if let Err(ForgeError::RateLimited {
         retry_after,
@@ -265,6 +267,15 @@ fn report(context: &Context, made: &Result<Made, ForgeError>) {
                 url = pull_request.url,
                 adopted = pull_request.adopted,
                 "the pull request is there"
+            );
+            "succeeded"
+        }
+        Ok(Made::Shared(Shared { pull, done_before })) => {
+            info!(
+                url = pull.url,
+                adopted = pull.adopted,
+                done_before,
+                "the change is in the pull request of its group"
             );
             "succeeded"
         }

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 
 use tracing::{info, warn};
 
-use super::Context;
 use super::advance::{by_hub, moment, tell};
 use super::metrics::ClosingLabels;
-use crate::forge::{ClosedPull, Closing, ForgeError, Job, PullRequestState};
+use super::{Context, groups};
+use crate::forge::{ClosedPull, ForgeError, Job, PullRequestState};
 use crate::plan::{Close, follow_up, progress};
 use crate::response::{ErrorType, Progress, Response, ResponseError};
 use crate::store::{AuditEvent, SideRecords, StoreError};
@@ -36,15 +36,8 @@ pub(super) async fn close(
         return Ok(None);
     }
     let job = Job::new(key, &close.intent);
-    let closing = Closing {
-        number: close.number,
-        commit: close.commit.as_deref(),
-        comment: &close.comment,
-        again: close.again,
-        remove_branch: close.intent.options.delete_branch_after_close,
-    };
     let outcome = match context.forges.get(&close.intent.target) {
-        Ok(forge) => forge.close(&job, &closing).await,
+        Ok(forge) => groups::close(context, forge.as_ref(), &job, &close).await?,
         Err(error) => Err(error),
     };
     // One that was opened does not go away: the forge does not show it.
@@ -105,6 +98,7 @@ fn line(
 ) -> AuditEvent {
     let action = match outcome {
         Ok(Some(closed)) if closed.pull.state == PullRequestState::Merged => "PullRequestMerged",
+        Ok(Some(closed)) if closed.pull.state == PullRequestState::Open => "Withdrawn",
         Ok(Some(_)) => "PullRequestClosed",
         Ok(None) => "PullRequestNotFound",
         Err(_) => "CloseFailed",
@@ -130,10 +124,11 @@ fn line(
 fn report(context: &Context, close: &Close, outcome: &Outcome) {
     let word = match outcome {
         Ok(Some(closed)) => {
-            info!(url = closed.url, notes = ?closed.notes, "the pull request has ended");
+            info!(url = closed.url, state = ?closed.pull.state, notes = ?closed.notes, "the response's pull request is dealt with");
             match closed.pull.state {
                 PullRequestState::Merged => "merged",
-                _ => "closed",
+                PullRequestState::Closed => "closed",
+                PullRequestState::Open => "withdrawn",
             }
         }
         Ok(None) => {

@@ -8,6 +8,7 @@ mod advance;
 mod close;
 pub mod clusters;
 pub mod gate;
+mod groups;
 pub mod lanes;
 pub mod metrics;
 pub mod operate;
@@ -35,6 +36,7 @@ use crate::routes::ConfigHandle;
 use crate::store::{ResponseSummary, SharedStore, StoreError};
 use advance::{Advanced, advance};
 use clusters::ClusterDirectory;
+pub use groups::Turns;
 use lanes::{LaneId, Lanes, Ticket};
 use metrics::ExecuteMetrics;
 use schedule::Schedule;
@@ -83,6 +85,8 @@ pub struct Context {
     pub lanes: Mutex<Lanes>,
     /// Responses whose turn came when a ticket was given back outside the loop.
     pub called: Mutex<Vec<(ResponseKey, Ticket)>>,
+    /// Who works on which group's pull request.
+    pub groups: Turns,
 }
 
 impl Context {

@@ -63,10 +63,11 @@ impl Looker {
 
     /// Looks at pull requests of one repository; `false` if the forge did not answer.
     async fn look_together(&self, summaries: &[ResponseSummary]) -> Result<bool, StoreError> {
-        let mut by_number: HashMap<u64, &ResponseSummary> = HashMap::new();
+        // Members of a group have one together.
+        let mut by_number: HashMap<u64, Vec<&ResponseSummary>> = HashMap::new();
         for summary in summaries {
             if let Some(number) = summary.progress.url.as_deref().and_then(number_of) {
-                by_number.insert(number, summary);
+                by_number.entry(number).or_default().push(summary);
             }
         }
         let first = summaries.first();
@@ -84,8 +85,14 @@ impl Looker {
         match observed {
             Ok(observed) => {
                 for pull in observed {
-                    if let Some(summary) = by_number.get(&pull.number) {
-                        self.note(summary, pull).await?;
+                    let Some(of_it) = by_number.get(&pull.number) else {
+                        continue;
+                    };
+                    if let Some(first) = of_it.first() {
+                        self.clear_away(first, &pull).await;
+                    }
+                    for summary in of_it {
+                        self.note(summary, pull.clone()).await?;
                     }
                 }
                 Ok(true)
@@ -117,9 +124,6 @@ impl Looker {
         let Some(intent) = &summary.progress.intent else {
             return Ok(());
         };
-        if pull.state == PullRequestState::Merged && intent.options.delete_branch_after_merge {
-            self.remove_branch(key, intent, pull.number).await;
-        }
         let moment = Moment {
             now: Timestamp::now(),
             generation: summary.generation,
@@ -156,6 +160,18 @@ impl Looker {
             self.context.statuses.publish(Arc::new(summary));
         }
         Ok(())
+    }
+
+    /// Removes the branch of a merged pull request where the route wants that.
+    async fn clear_away(&self, summary: &ResponseSummary, pull: &ObservedPull) {
+        let Some(intent) = summary.progress.intent.as_ref().filter(|intent| {
+            pull.state == PullRequestState::Merged && intent.options.delete_branch_after_merge
+        }) else {
+            return;
+        };
+        let shared = intent.in_group().filter(|_| summary.progress.shared);
+        self.remove_branch(&summary.key, shared.as_ref().unwrap_or(intent), pull.number)
+            .await;
     }
 
     async fn remove_branch(&self, key: &ResponseKey, intent: &Intent, number: u64) {

@@ -307,7 +307,8 @@ impl Follower {
 
 /// Whether a hint is about the pull request of a change.
 fn is_about(hint: &Hint, intent: &Intent) -> bool {
-    hint.branch == intent.branch
+    let group = intent.group.as_ref();
+    (hint.branch == intent.branch || group.is_some_and(|group| hint.branch == group.branch))
         && Some(hint.forge) == ForgeKind::of(intent.target.kind)
         && hint
             .repository

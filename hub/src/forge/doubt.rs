@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{ForgeError, Made};
 
 /// How long after such a write it is looked for.
-const SECOND_LOOK_AFTER: Duration = Duration::from_secs(1);
+pub(super) const SECOND_LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// A request that makes a part of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ pub mod forgejo;
 mod git;
 mod github;
 pub mod gitlab;
+mod group;
 pub mod http;
 pub mod metrics;
 pub mod noop;
@@ -118,6 +119,8 @@ pub struct Closing<'a> {
     pub again: bool,
     /// Whether its branch goes as well, unless somebody has put something on it since.
     pub remove_branch: bool,
+    /// It is only said on it: others of the group are in it.
+    pub stays_open: bool,
 }
 
 /// A pull request that has ended.
@@ -170,11 +173,22 @@ pub fn number_of(url: &str) -> Option<u64> {
 pub enum Made {
     /// There is a pull request of our key: new, adopted, or ended by people already.
     PullRequest(PullRequest),
+    /// There is a pull request that the response shares with others of its group.
+    Shared(Shared),
     /// The base branch already has every file as the change wants it; nothing was created.
     NoActionNeeded {
         /// A sentence for people.
         detail: String,
     },
+}
+
+/// A pull request of a group, as one of its members has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// The pull request; its commit is the member's own.
+    pub pull: PullRequest,
+    /// Whether there was nothing left to change: another member did the same.
+    pub done_before: bool,
 }
 
 /// One change to be made, and the count of what it cost.
@@ -211,7 +225,7 @@ impl<'a> Job<'a> {
     }
 
     /// The same job with another form of its change; what it costs counts together.
-    fn with<'b>(&'b self, intent: &'b Intent) -> Job<'b> {
+    pub(crate) fn with<'b>(&'b self, intent: &'b Intent) -> Job<'b> {
         Job {
             key: self.key,
             intent,

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::{
     Amended, Amending, ClosedPull, Closing, Forge, ForgeError, Job, Made, ObservedPull,
-    PullRequest, PullRequestState,
+    PullRequest, PullRequestState, group,
 };
 
 /// Names the would-be pull request; the same for the same key and target, for ever.
@@ -12,15 +12,30 @@ use super::{
 pub struct Noop;
 
 fn address(job: &Job<'_>) -> String {
+    // Members of a group have one together.
+    let own = if job.intent.is_shared() {
+        job.intent.branch.rsplit('/').next().unwrap_or_default()
+    } else {
+        job.key.uid.as_str()
+    };
     format!(
-        "https://noop.invalid/{}/pulls/{}/{}",
-        job.intent.target.repository, job.key.cluster, job.key.uid
+        "https://noop.invalid/{}/pulls/{}/{own}",
+        job.intent.target.repository, job.key.cluster
     )
 }
 
 #[async_trait]
 impl Forge for Noop {
     async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
+        if let Some(shared) = job.intent.in_group() {
+            return Ok(group::shared(PullRequest {
+                url: address(&job.with(&shared)),
+                commit: None,
+                state: PullRequestState::Open,
+                adopted: false,
+                notes: Vec::new(),
+            }));
+        }
         Ok(Made::PullRequest(PullRequest {
             url: address(job),
             commit: None,
@@ -45,13 +60,18 @@ impl Forge for Noop {
     async fn close(
         &self,
         job: &Job<'_>,
-        _closing: &Closing<'_>,
+        closing: &Closing<'_>,
     ) -> Result<Option<ClosedPull>, ForgeError> {
+        let state = if closing.stays_open {
+            PullRequestState::Open
+        } else {
+            PullRequestState::Closed
+        };
         Ok(Some(ClosedPull {
             url: address(job),
             pull: ObservedPull {
                 number: 0,
-                state: PullRequestState::Closed,
+                state,
                 merge_commit: None,
                 ended_at: None,
             },

@@ -1,7 +1,7 @@
 //! What holds on every forge alike: what proves that a pull request or a commit is of a response (the hidden marker, the
 //! trailers), and what is never written to.
 
-use nabu_common::ids::ResponseKey;
+use nabu_common::ids::{ClusterId, ResponseKey};
 
 use super::http::failed;
 use super::{Closing, ForgeError, Job};
@@ -28,22 +28,45 @@ pub(super) fn closing_comment(key: &ResponseKey, closing: &Closing<'_>) -> Strin
 
 /// Whether the commit at the tip of a branch is the one that was made for this response, as far as that is known.
 pub(super) fn is_our_tip(tip: &str, message: &str, job: &Job<'_>, closing: &Closing<'_>) -> bool {
-    closing.commit.is_none_or(|commit| commit == tip) && has_trailers(message, job.key)
+    let ours = if job.intent.is_shared() {
+        member(message, &job.key.cluster).is_some()
+    } else {
+        has_trailers(message, job.key)
+    };
+    ours && closing.commit.is_none_or(|commit| commit == tip)
 }
 
 /// Whether the last paragraph of a commit message names this response.
 pub(super) fn has_trailers(message: &str, key: &ResponseKey) -> bool {
-    let message = message.replace("\r\n", "\n");
-    let trailers = message.trim_end().rsplit("\n\n").next().unwrap_or_default();
-    let names = |wanted: String| trailers.lines().any(|line| line.trim_end() == wanted);
-    names(format!("Nabu-Cluster: {}", key.cluster)) && names(format!("Nabu-Response: {}", key.uid))
+    trailers_name(message, &key.cluster, |uid| uid == key.uid.as_str()).is_some()
 }
 
-/// Whether the branch of a change is one that nobody else has a reason to make: its name holds the UID of the response. A
-/// route may let EventResponses name other branches; one of those that exists already is never taken for an empty one of
+/// The UID of the response of this cluster that the last paragraph of a commit message names.
+pub(super) fn member(message: &str, cluster: &ClusterId) -> Option<String> {
+    trailers_name(message, cluster, |uid| !uid.is_empty())
+}
+
+fn trailers_name(
+    message: &str,
+    cluster: &ClusterId,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let message = message.replace("\r\n", "\n");
+    let trailers = message.trim_end().rsplit("\n\n").next().unwrap_or_default();
+    let lines = trailers.lines().map(str::trim_end);
+    let of_cluster = format!("Nabu-Cluster: {cluster}");
+    if !lines.clone().any(|line| line == of_cluster) {
+        return None;
+    }
+    let mut uids = lines.filter_map(|line| line.strip_prefix("Nabu-Response: "));
+    uids.find(|uid| is_wanted(uid)).map(str::to_owned)
+}
+
+/// Whether the branch of a change is one that nobody else has a reason to make: its name holds the UID of the response, or
+/// is that of its group. A route may let EventResponses name other branches; one of those that exists already is never taken for an empty one of
 /// ours.
 pub(super) fn is_our_name(job: &Job<'_>) -> bool {
-    job.intent.branch.contains(job.key.uid.as_str())
+    job.intent.is_shared() || job.intent.branch.contains(job.key.uid.as_str())
 }
 
 /// A change goes to a branch of its own, never to the base branch, which is known only now if the route names none.
@@ -96,6 +119,9 @@ mod tests {
             &key("prod-eu", "u-1")
         ));
         assert!(!has_trailers("", &key("prod-eu", "u-1")));
+        let member_in = |cluster: &str| member(ours, &cluster.parse().unwrap());
+        assert_eq!(member_in("prod-eu").as_deref(), Some("u-1"));
+        assert_eq!(member_in("prod"), None);
     }
 
     #[test]

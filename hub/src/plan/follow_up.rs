@@ -14,10 +14,10 @@ use super::progress::{
 };
 use super::retry::{outage_wait, parked_wait};
 use super::{Close, Policy, Step, update};
-use crate::change::ProviderKind;
+use crate::change::{Intent, ProviderKind};
 use crate::forge::{ClosedPull, ForgeError, PullRequestState, number_of};
 use crate::render::markdown::neutralise;
-use crate::response::{ErrorType, FollowUp, FollowUpKind, Progress, Response};
+use crate::response::{ErrorType, FollowUp, FollowUpKind, Phase, Progress, Response};
 
 /// Failures that may pass, until the wish is given up.
 const MOST_FAILURES: u32 = 10;
@@ -44,17 +44,25 @@ pub(super) fn step(response: &Response, policy: &Policy<'_>, now: Timestamp) -> 
         }
     };
     let key = response.key();
-    let comment = format!(
-        "Closed by Nabu: {} (EventResponse `{}` of cluster `{}`).",
+    let why = format!(
+        "{} (EventResponse `{}` of cluster `{}`).",
         neutralise(reason),
         neutralise(&response.observation.name),
         key.cluster
     );
+    let commit = match &progress.commit {
+        Some(commit) => format!("Its commit {commit} is on this branch"),
+        None => "Its commit is on this branch".to_owned(),
+    };
+    let shared = intent.in_group().filter(|_| progress.shared);
     Step::Close(Box::new(Close {
-        intent: intent.clone(),
+        intent: shared.unwrap_or_else(|| intent.clone()),
         number: progress.url.as_deref().and_then(number_of),
         commit: progress.commit.clone(),
-        comment,
+        comment: format!("Closed by Nabu: {why}"),
+        comment_if_others_stay: format!(
+            "Not wanted any more: {why} {commit}; this pull request stays open for the other responses of its group."
+        ),
         again: follow_up.begun,
     }))
 }
@@ -64,6 +72,9 @@ pub(super) fn step(response: &Response, policy: &Policy<'_>, now: Timestamp) -> 
 pub(super) fn ask_to_close(progress: &mut Progress, reason: &str) -> bool {
     if is_closing(progress) {
         return true;
+    }
+    if progress.withdrawn {
+        return false;
     }
     let wanted = closes_on_cancel(progress) && has_open_pull(progress);
     if wanted {
@@ -163,6 +174,12 @@ pub fn closed(progress: &mut Progress, closed: Option<&ClosedPull>, moment: Mome
         }
         return;
     };
+    let has_group = |intent: &Intent| intent.group.is_some();
+    let is_grouped = progress.intent.as_ref().is_some_and(has_group);
+    if closed.pull.state == PullRequestState::Open && is_grouped {
+        stay(progress, closed, moment);
+        return;
+    }
     let merged = closed.pull.state == PullRequestState::Merged;
     let mut message = if merged {
         format!("pull request merged before it could be closed ({reason})")
@@ -190,6 +207,50 @@ pub fn closed(progress: &mut Progress, closed: Option<&ClosedPull>, moment: Mome
     progress.follow_up = None;
     (progress.watched, progress.spec_watched) = (false, false);
     bump(progress);
+}
+
+/// It was said on the pull request that the response is not wanted any more; others of the group are in it.
+fn stay(progress: &mut Progress, closed: &ClosedPull, moment: Moment) {
+    let Some(FollowUp {
+        kind: FollowUpKind::Close { reason },
+        ..
+    }) = progress.follow_up.take()
+    else {
+        return;
+    };
+    let mut message = format!(
+        "the pull request stays open for other responses of its group, with a comment that this one is not wanted any \
+        more ({reason}): {}",
+        closed.url
+    );
+    if !closed.notes.is_empty() {
+        message.push_str("; without ");
+        message.push_str(&closed.notes.join("; "));
+    }
+    set_condition(
+        progress,
+        PULL_REQUEST,
+        true,
+        PULL_REQUEST_OPEN,
+        &message,
+        moment,
+    );
+    progress.url.get_or_insert_with(|| closed.url.clone());
+    progress.shared = true;
+    progress.withdrawn = true;
+    progress.watched = false;
+    bump(progress);
+}
+
+/// Whether a response of a group keeps the group's pull request open: it is in there, or may be soon, and is wanted.
+pub fn keeps_group_open(progress: &Progress) -> bool {
+    let is_member = progress.shared || !progress.phase.is_terminal();
+    let is_wanted = !progress.deleted
+        && !progress.withdrawn
+        && !is_closing(progress)
+        && progress.cancel_requested.is_none()
+        && progress.phase != Phase::Cancelled;
+    is_member && is_wanted
 }
 
 /// It could not be closed now. What may pass is tried again; else people have to do it, and the condition says so.

@@ -7,6 +7,8 @@
 pub mod follow_up;
 #[cfg(test)]
 mod follow_up_tests;
+#[cfg(test)]
+mod group_tests;
 pub mod operate;
 pub mod progress;
 pub mod retry;
@@ -101,6 +103,8 @@ pub struct Close {
     pub commit: Option<String>,
     /// What is said on it, in Markdown.
     pub comment: String,
+    /// What is said instead if it is that of a group and others of the group are in it: then it stays open.
+    pub comment_if_others_stay: String,
     /// Whether an earlier try may have done a part of it.
     pub again: bool,
 }
@@ -298,6 +302,7 @@ fn render_input<'a>(
             draft: route.draft,
             options: &route.options,
             author: route.author.as_ref(),
+            group: route.group,
         },
         templates: &route.templates,
         paths: &route.paths,

@@ -76,6 +76,10 @@ pub fn cancel(progress: &mut Progress, reason: &str, moment: Moment) -> Wish {
             "an attempt runs; the response is cancelled after it, unless the attempt succeeds"
                 .to_owned(),
         ),
+        Cancellation::Closing if progress.shared => Wish::Granted(
+            "the response has ended; its group's pull request is closed once no response of the group is wanted in it"
+                .to_owned(),
+        ),
         Cancellation::Closing => {
             Wish::Granted("the response has ended; its pull request is closed".to_owned())
         }

@@ -12,7 +12,7 @@ use nabu_common::ids::Revision;
 use super::retry::{RetryPolicy, outage_wait, parked_wait};
 use super::{Attempt, Conclusion, follow_up, update};
 use crate::change::{Intent, ProviderKind};
-use crate::forge::{ForgeError, Made, ObservedPull, PullRequest, PullRequestState};
+use crate::forge::{ForgeError, Made, ObservedPull, PullRequest, PullRequestState, Shared};
 use crate::response::{
     Condition, Content, Observation, Outcome, OutcomeType, Phase, Progress, ResponseError,
     SecurityEventAbsence, SpecVersion,
@@ -86,6 +86,8 @@ pub fn accept(observation: &Observation, now: Timestamp) -> Progress {
         waits: 0,
         attempt_open: false,
         follow_up: None,
+        shared: false,
+        withdrawn: false,
         watched: false,
         spec_watched: false,
         taken: 0,
@@ -273,8 +275,13 @@ pub fn succeed(progress: &mut Progress, made: &Made, moment: Moment) {
     progress.attempts += 1;
     progress.unrecorded = false;
     match made {
-        Made::PullRequest(pull_request) => {
-            record_pull_request(progress, pull_request, moment);
+        Made::PullRequest(pull_request)
+        | Made::Shared(Shared {
+            pull: pull_request, ..
+        }) => {
+            progress.shared = matches!(made, Made::Shared(_));
+            let said = said_of(made);
+            record_pull_request(progress, pull_request, &said, moment);
             let open = pull_request.state == PullRequestState::Open;
             let cancelled = progress.cancel_requested.clone();
             if let Some(reason) =
@@ -304,18 +311,40 @@ pub fn succeed(progress: &mut Progress, made: &Made, moment: Moment) {
     update::after_success(progress, moment);
 }
 
-fn record_pull_request(progress: &mut Progress, pull_request: &PullRequest, moment: Moment) {
+/// How a pull request came about, for people.
+fn said_of(made: &Made) -> String {
+    match made {
+        Made::Shared(Shared {
+            pull,
+            done_before: true,
+        }) => format!(
+            "another response of the group made the same change: {}",
+            pull.url
+        ),
+        Made::Shared(Shared { pull, .. }) if pull.adopted => {
+            format!("pull request of the group joined: {}", pull.url)
+        }
+        Made::Shared(Shared { pull, .. }) => {
+            format!("pull request opened for the group: {}", pull.url)
+        }
+        Made::PullRequest(pull) if pull.adopted => format!("pull request found: {}", pull.url),
+        Made::PullRequest(pull) => format!("pull request opened: {}", pull.url),
+        Made::NoActionNeeded { detail } => detail.clone(),
+    }
+}
+
+fn record_pull_request(
+    progress: &mut Progress,
+    pull_request: &PullRequest,
+    said: &str,
+    moment: Moment,
+) {
     let (status, reason) = match pull_request.state {
         PullRequestState::Open => (true, PULL_REQUEST_OPEN),
         PullRequestState::Merged => (true, "Merged"),
         PullRequestState::Closed => (false, "Closed"),
     };
-    let verb = if pull_request.adopted {
-        "found"
-    } else {
-        "opened"
-    };
-    let mut message = format!("pull request {verb}: {}", pull_request.url);
+    let mut message = said.to_owned();
     if !pull_request.notes.is_empty() {
         message.push_str("; without ");
         message.push_str(&pull_request.notes.join("; "));

@@ -31,7 +31,12 @@ pub(super) fn code_block(content: &str, language: &str) -> String {
 
 /// The whole body: the rendered text, a note if it was cut, and the marker as its last line.
 pub(super) fn assemble(rendered: &str, was_cut: bool, marker: &str) -> String {
-    let room = MAX_BODY.saturating_sub(marker.chars().count() + CUT.chars().count() + CLOSING_ROOM);
+    assemble_in(MAX_BODY, rendered, was_cut, marker)
+}
+
+/// The same, in no more than so many characters.
+pub(super) fn assemble_in(most: usize, rendered: &str, was_cut: bool, marker: &str) -> String {
+    let room = most.saturating_sub(marker.chars().count() + CUT.chars().count() + CLOSING_ROOM);
     let mut body = Body {
         out: String::with_capacity(rendered.len().min(MAX_BODY)),
         room,

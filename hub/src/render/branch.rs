@@ -52,7 +52,7 @@ pub(super) fn decide(wanted: Wanted<'_>) -> Result<String, ResponseError> {
     Ok(branch)
 }
 
-fn refusal(branch: &str, why: &str) -> ResponseError {
+pub(super) fn refusal(branch: &str, why: &str) -> ResponseError {
     let shown = text::clip(branch, MAX_BYTES);
     let detail = format!("the branch {shown:?} is not allowed: {why}");
     ResponseError::new(ErrorType::Permanent, "BranchNotAllowed", detail)

@@ -8,6 +8,7 @@ mod body;
 pub mod branch;
 mod check;
 pub mod diff;
+pub mod group;
 mod helpers;
 mod lookup;
 pub mod markdown;
@@ -29,6 +30,7 @@ use serde_json::{Value, json};
 use crate::change::{
     Author, FileAction, FileChange, ForgeTarget, Intent, PullRequestOptions, content_digest,
 };
+use crate::group::GroupRule;
 use crate::response::{ErrorType, ResponseError};
 pub use template::{TemplateError, TemplateSources, Templates};
 
@@ -89,6 +91,8 @@ pub struct RouteContext<'a> {
     pub options: &'a PullRequestOptions,
     /// Author of the commit.
     pub author: Option<&'a Author>,
+    /// Which of its responses share one pull request.
+    pub group: Option<GroupRule>,
 }
 
 /// Decides the whole pull request.
@@ -100,6 +104,7 @@ pub fn intent(input: &RenderInput<'_>) -> Result<Intent, ResponseError> {
     if let Some(root) = context.data_mut().as_object_mut() {
         root.insert("Change".to_owned(), change_context(&branch, &files));
     }
+    let group = group::of(input, parameters, &mut context)?;
     let title = title(input, parameters, &context)?;
     let commit_message = commit_message(input, parameters, &context, &title)?;
     let digest = content_digest(
@@ -128,6 +133,7 @@ pub fn intent(input: &RenderInput<'_>) -> Result<Intent, ResponseError> {
         reviewers: input.route.reviewers.to_vec(),
         draft: input.route.draft,
         options: input.route.options.clone(),
+        group,
         digest,
     })
 }

@@ -46,6 +46,10 @@ EventResponse `{{.Source.ER.Metadata.Name}}` of cluster `{{.Cluster.Name}}` asks
 {{/each}}
 ";
 
+const DEFAULT_GROUP_TITLE: &str = "\
+Changes in {{.Cluster.Name}} by route {{.Route.Name}}, {{.Group.Window}} from \
+{{date .Group.Start \"%Y-%m-%d %H:%M:%S UTC\"}}";
+
 /// The templates that a route gives; `None` is the built-in one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TemplateSources {
@@ -57,12 +61,15 @@ pub struct TemplateSources {
     pub commit: Option<String>,
     /// `branchTemplate`.
     pub branch: Option<String>,
+    /// `group.titleTemplate`.
+    pub group_title: Option<String>,
 }
 
 /// A template that does not compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
-    /// The field of the route: `prTemplate`, `titleTemplate`, `commitTemplate` or `branchTemplate`.
+    /// The field of the route: `prTemplate`, `titleTemplate`, `commitTemplate`, `branchTemplate` or
+    /// `group.titleTemplate`.
     pub template: &'static str,
     /// The line in the template, from 1.
     pub line: Option<usize>,
@@ -90,6 +97,7 @@ pub struct Templates {
     pub(super) commit: Compiled,
     /// Only if the route gives one.
     pub(super) branch: Option<Compiled>,
+    pub(super) group_title: Compiled,
 }
 
 impl Templates {
@@ -132,6 +140,13 @@ impl Templates {
                 markdown::neutralise,
             )?,
             branch: branch.transpose()?,
+            group_title: compile(
+                "group.titleTemplate",
+                &sources.group_title,
+                DEFAULT_GROUP_TITLE,
+                Shape::OneLine,
+                markdown::neutralise,
+            )?,
         })
     }
 }

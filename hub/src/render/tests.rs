@@ -16,6 +16,8 @@ struct Case {
     security_event: Option<Value>,
     sources: TemplateSources,
     base: Option<&'static str>,
+    group: Option<GroupRule>,
+    created: Option<&'static str>,
 }
 
 impl Case {
@@ -33,6 +35,8 @@ impl Case {
             security_event: Some(security_event),
             sources: TemplateSources::default(),
             base,
+            group: None,
+            created: None,
         }
     }
 
@@ -54,7 +58,10 @@ impl Case {
             installation_id: None,
             ca_bundle: None,
         };
-        let event_response = json!({"metadata": {"name": "er-1"}, "spec": {"action": {"parameters": self.parameters}}});
+        let event_response = json!({
+            "metadata": {"name": "er-1", "creationTimestamp": self.created},
+            "spec": {"action": {"parameters": self.parameters}},
+        });
         let labels = BTreeMap::new();
         intent(&RenderInput {
             key: &key,
@@ -77,6 +84,7 @@ impl Case {
                 options: &PullRequestOptions::default(),
                 draft: true,
                 author: None,
+                group: self.group,
             },
             templates: &Templates::compile(&self.sources).unwrap(),
             paths: &paths::PathRules::new(&[], &[]).unwrap(),
@@ -278,4 +286,65 @@ proptest! {
         prop_assert!(one.commit_message.rsplit_once("\n\n").unwrap().1.starts_with("Nabu-Cluster: prod-eu\n"));
         prop_assert!(crate::render::branch::check(&one.branch).is_ok());
     }
+}
+
+const TEN_MINUTES: GroupRule = GroupRule {
+    window: 600,
+    max_responses: 20,
+};
+
+fn grouped(created: Option<&'static str>) -> Case {
+    let mut case = Case::new(file());
+    case.group = Some(TEN_MINUTES);
+    case.created = created;
+    case
+}
+
+#[test]
+fn a_grouped_change_knows_its_group_and_keeps_a_branch_of_its_own() {
+    let intent = grouped(Some("2026-11-21T18:34:56Z")).intent().unwrap();
+    assert_eq!(intent.branch, "nabu/prod-eu/u-1");
+    let group = intent.group.clone().unwrap();
+    assert!(
+        group.branch.starts_with("nabu/prod-eu/group-")
+            && group.branch.ends_with("-20261121T183000Z"),
+        "{}",
+        group.branch
+    );
+    assert_eq!(
+        group.title,
+        "Changes in Prod EU by route 0, 10m from 2026-11-21 18:30:00 UTC"
+    );
+    assert!(
+        group.introduction.contains("until 2026-11-21T18:40:00Z"),
+        "{}",
+        group.introduction
+    );
+    let member = intent.in_group().unwrap();
+    assert!(member.is_shared() && !intent.is_shared());
+    assert_eq!((member.branch, member.title), (group.branch, group.title));
+}
+
+#[test]
+fn what_names_its_branch_or_has_no_time_stays_out_of_groups() {
+    assert_eq!(grouped(None).intent().unwrap().group, None);
+    assert_eq!(grouped(Some("soon")).intent().unwrap().group, None);
+    let mut named = grouped(Some("2026-11-21T18:34:56Z"));
+    named.parameters["branch"] = json!("nabu/prod-eu/mine");
+    let intent = named.intent().unwrap();
+    assert_eq!((intent.group, &*intent.branch), (None, "nabu/prod-eu/mine"));
+}
+
+#[test]
+fn the_title_of_a_group_can_be_a_template_and_stays_one_harmless_line() {
+    let mut case = grouped(Some("2026-11-21T18:34:56Z"));
+    let template = "{{ .Group.Window }} @all\n{{ .Source.SE.Subject.Name }} {{ date .Group.End }}";
+    case.sources.group_title = Some(template.to_owned());
+    case.security_event.as_mut().unwrap()["spec"]["subject"]["name"] = json!("@you");
+    let title = case.intent().unwrap().group.unwrap().title;
+    assert!(
+        title.starts_with("10m @all ") && title.ends_with(" 2026-11-21"),
+        "{title}"
+    );
+    assert!(!title.contains("@you") && !title.contains('\n'), "{title}");
 }

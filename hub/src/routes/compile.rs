@@ -1,6 +1,7 @@
 //! Checks one GitOpsResponderConfig and turns it into routes. Pure: a document gives the same routes everywhere.
 
 mod fields;
+mod group;
 mod upstream;
 
 use std::collections::HashSet;
@@ -219,7 +220,12 @@ fn own_route(
         body: spec.pr_template.clone(),
         commit: spec.commit_template.clone(),
         branch: spec.branch_template.clone(),
+        group_title: spec
+            .group
+            .as_ref()
+            .and_then(|group| group.title_template.clone()),
     };
+    let group = group::compile(path, spec, problems);
     let templates = templates(|field| format!("{path}.{field}"), &sources, problems);
     let paths = PathRules::new(&spec.allowed_paths, &spec.allow_protected_paths)
         .map_err(|reason| problems.push(Problem::new(format!("{path}.allowedPaths"), reason)));
@@ -249,6 +255,7 @@ fn own_route(
         draft: spec.draft,
         author: scope.author.clone(),
         max_attempts: spec.max_attempts,
+        group,
     })
 }
 

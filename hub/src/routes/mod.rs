@@ -19,6 +19,7 @@ use nabu_common::ids::ClusterId;
 use serde_json::Value;
 
 use crate::change::{Author, ForgeTarget, PullRequestOptions};
+use crate::group::GroupRule;
 use crate::render::Templates;
 use crate::render::paths::PathRules;
 pub use handle::ConfigHandle;
@@ -58,6 +59,8 @@ pub struct Route {
     pub author: Option<Author>,
     /// Attempts for responses of this route, instead of what their EventResponses ask for.
     pub max_attempts: Option<u32>,
+    /// Which of its responses share one pull request; `None` gives each its own.
+    pub group: Option<GroupRule>,
 }
 
 /// What a matcher looks at.

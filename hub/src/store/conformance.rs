@@ -1,6 +1,7 @@
 //! What every engine must do, as one suite.
 
 mod admin;
+mod group;
 pub(crate) mod retention;
 mod updates;
 
@@ -35,6 +36,7 @@ pub(crate) async fn run(store: Arc<dyn Store>) {
     what_is_left_to_do_after_the_end_is_found_again(store.as_ref()).await;
     updates::what_a_change_follows_is_kept_with_its_new_intent(store.as_ref()).await;
     lists_are_paged_newest_first(store.as_ref()).await;
+    group::members_are_found_by_the_branch_that_they_share(store.as_ref()).await;
     a_transition_that_panics_harms_no_later_call(store.as_ref()).await;
     the_newest_state_of_a_gate_is_kept(store.as_ref()).await;
     admin::calls_of_administrators_are_found_in_the_audit_log(store.as_ref()).await;

@@ -433,6 +433,9 @@ pub trait Store: Send + Sync {
     /// Responses whose pull request of this branch, on whatever forge, waits for people, with their intents.
     async fn followed_on(&self, branch: &str) -> Result<Vec<ResponseSummary>, StoreError>;
 
+    /// Responses whose change was decided for the group with this branch, on whatever forge, with their intents.
+    async fn of_group(&self, branch: &str) -> Result<Vec<ResponseSummary>, StoreError>;
+
     /// Finished responses of a cluster whose EventResponse is watched all the same, a page after `after` in UID order.
     async fn watched(
         &self,

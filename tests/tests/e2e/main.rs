@@ -18,6 +18,7 @@ mod failures;
 mod follow;
 mod github;
 mod gitlab;
+mod groups;
 mod hostile;
 mod identity;
 mod objects;

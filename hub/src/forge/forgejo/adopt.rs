@@ -19,7 +19,7 @@ use crate::response::ErrorType;
 const LONGEST_BRANCH: usize = 100;
 
 /// How long a commit of ours without a pull request is left to whoever made it.
-const SETTLE: Duration = Duration::from_secs(3);
+pub(super) const SETTLE: Duration = Duration::from_secs(3);
 
 impl Forgejo {
     /// A pull request of our branch, in whatever state, as it is.
@@ -151,7 +151,7 @@ impl Forgejo {
 
     /// The change as it was when the commit was made: patches of the files at its parent, since the base branch may have
     /// gone on.
-    async fn change_of(&self, api: &Api<'_>, sha: &str) -> Result<Resolved, ForgeError> {
+    pub(super) async fn change_of(&self, api: &Api<'_>, sha: &str) -> Result<Resolved, ForgeError> {
         if patched_paths(api.job.intent).next().is_none() {
             return Ok(api.change.clone());
         }

@@ -35,6 +35,13 @@ impl Forgejo {
         let mut notes = Vec::new();
         if pull.state() == PullRequestState::Open {
             notes.extend(say_why(&api, pull.number, closing).await?);
+            if closing.stays_open {
+                return Ok(Some(ClosedPull {
+                    url: self.address(&pull),
+                    pull: observed_pull(&pull),
+                    notes,
+                }));
+            }
             pull = api.close(pull.number).await?.json()?;
         }
         if closing.remove_branch && pull.state() == PullRequestState::Closed {

@@ -12,6 +12,7 @@ mod commit;
 mod errors;
 mod extras;
 mod follow;
+mod group;
 mod patch;
 mod wire;
 
@@ -27,6 +28,7 @@ use self::api::Api;
 use self::commit::Committed;
 use super::access::{api_root, authorization, web_address};
 use super::doubt::{LastWrite, Write, after_second_look};
+use super::group::KnownGroups;
 use super::http::{Http, Reply, failed};
 use super::ours::{has_trailers, refuse_base_branch};
 use super::resolve::Resolved;
@@ -63,6 +65,7 @@ const NO: u8 = 2;
 struct Memory {
     default_branch: Option<(String, Instant)>,
     labels: Option<extras::KnownLabels>,
+    groups: KnownGroups,
 }
 
 impl Forgejo {
@@ -324,6 +327,9 @@ impl Forgejo {
 #[async_trait]
 impl Forge for Forgejo {
     async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
+        if let Some(made) = self.make_in_group(job).await? {
+            return Ok(made);
+        }
         let mut api = self.api(job)?;
         let result = self.attempt(&mut api).await;
         after_second_look(result, &api.last_write, |lost| self.second_look(&api, lost)).await

@@ -192,10 +192,18 @@ impl Github {
         pull: &Node,
     ) -> Result<ClosedPull, ForgeError> {
         let mut document = Document::default();
-        if !self.has_been_said(job, pull).await? {
+        let is_said = self.has_been_said(job, pull).await?;
+        if !is_said {
             let input = json!({ "subjectId": pull.id, "body": closing_comment(job.key, closing) });
             let selection = "clientMutationId";
             document.add("comment", "addComment", "AddCommentInput", input, selection);
+        }
+        if closing.stays_open {
+            let said = self.ended(pull, PullRequestState::Open, None, Vec::new());
+            if !is_said {
+                self.say_only(job, document).await?;
+            }
+            return Ok(said);
         }
         let input = json!({ "pullRequestId": pull.id });
         let kind = "ClosePullRequestInput";
@@ -231,6 +239,19 @@ impl Github {
             }
         }
         Ok(self.ended(pull, PullRequestState::Closed, at, notes))
+    }
+
+    /// Others of the group are in it.
+    async fn say_only(&self, job: &Job<'_>, document: Document) -> Result<(), ForgeError> {
+        let (text, variables) = document.finish("Say");
+        let answer = self
+            .account
+            .graphql(job, Operation::Comment, &text, variables)
+            .await?;
+        match answer.errors.first() {
+            Some(error) => Err(self.account.explain(error)),
+            None => Ok(()),
+        }
     }
 
     fn ended(

@@ -42,6 +42,8 @@ pub(super) struct Question {
     labels: Vec<String>,
     users: Vec<String>,
     teams: Vec<String>,
+    /// Whether the branch is shared, so that all of its commits are needed.
+    shared: bool,
 }
 
 impl Question {
@@ -65,13 +67,16 @@ impl Question {
             labels: intent.labels.clone(),
             users,
             teams: options.team_reviewers.clone(),
+            shared: intent.is_shared(),
         }
     }
 
     /// How much of a document it takes up.
     pub(super) fn weight(&self) -> usize {
         let patched = self.patched.iter().filter(|patched| **patched).count();
-        10 + 2 * self.paths.len()
+        let commits = if self.shared { 200 } else { 0 };
+        10 + commits
+            + 2 * self.paths.len()
             + 2 * self.folders.len()
             + 150 * patched
             + self.labels.len()
@@ -150,6 +155,9 @@ pub(super) struct Commit {
     /// Only where the change has patches.
     #[serde(default)]
     parents: Option<Nodes<Commit>>,
+    /// Only of a shared branch.
+    #[serde(default)]
+    history: Option<Nodes<CommitText>>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -173,6 +181,12 @@ impl Commit {
     pub(super) fn folder(&self, number: usize) -> Option<Entry> {
         let value = self.rest.get(&format!("d{number}"))?;
         serde_json::from_value(value.clone()).ok()
+    }
+
+    /// The commits up to this one, the newest first, as id and message.
+    pub(super) fn history(&self) -> impl Iterator<Item = (&str, &str)> {
+        let nodes = self.history.iter().flat_map(|history| &history.nodes);
+        nodes.map(|commit| (commit.oid.as_str(), commit.message.as_str()))
     }
 
     /// What is at the n-th path of the question.
@@ -223,6 +237,8 @@ pub(super) struct Pull {
     /// `OPEN`, `CLOSED` or `MERGED`.
     pub(super) state: String,
     #[serde(default)]
+    pub(super) title: String,
+    #[serde(default)]
     pub(super) body: String,
     #[serde(default)]
     pub(super) is_cross_repository: bool,
@@ -240,6 +256,12 @@ impl Pull {
         commits
             .and_then(<[_]>::last)
             .map_or("", |node| &node.commit.message)
+    }
+
+    /// Its commits that the base does not have, as id and message, oldest first; of a shared branch all, of others the last.
+    pub(super) fn commits(&self) -> impl Iterator<Item = (&str, &str)> {
+        let nodes = self.commits.iter().flat_map(|commits| &commits.nodes);
+        nodes.map(|node| (node.commit.oid.as_str(), node.commit.message.as_str()))
     }
 
     pub(super) fn has_label(&self, name: &str) -> bool {
@@ -267,6 +289,8 @@ struct PullCommit {
 
 #[derive(Clone, Debug, Deserialize)]
 struct CommitText {
+    #[serde(default)]
+    oid: String,
     message: String,
 }
 
@@ -281,7 +305,16 @@ const FIXED: &str = "viewer { login }";
 const TEXT: &str = "object { ... on Blob { text } } ";
 
 const PULL: &str = "id number url state body isCrossRepository headRefOid \
-    labels(first: 100) { nodes { name } } commits(last: 1) { nodes { commit { message } } }";
+    labels(first: 100) { nodes { name } }";
+
+/// What is asked of the commits of a pull request: whose the one at its head is.
+const LAST_COMMIT: &str = "commits(last: 1) { nodes { commit { message } } }";
+
+/// The same for a shared one: whose they all are. A few more than a group may have.
+const ALL_COMMITS: &str = "title commits(last: 60) { nodes { commit { oid message } } }";
+
+/// The commits of a shared branch.
+const HISTORY: &str = "history(first: 60) { nodes { oid message } } ";
 
 /// A document under construction.
 #[derive(Debug, Default)]
@@ -348,15 +381,20 @@ impl Document {
             let name = self.variable(&format!("l{number}_{label}"), "String!", name);
             let _ = write!(labels, "l{label}: label(name: {name}) {{ id }} ");
         }
+        let (commits, history) = if question.shared {
+            (ALL_COMMITS, HISTORY)
+        } else {
+            (LAST_COMMIT, "")
+        };
         let commit = format!("oid ... on Commit {{ message tree {{ oid }} {files}}}");
         let _ = write!(
             self.fields,
             "r{number}: repository(owner: {owner}, name: {name}) {{ \
             id nameWithOwner isArchived isDisabled isEmpty {labels}\
             base: {base} {{ id name target {{ {commit} ... on Commit {{ id {folders}}} }} }} \
-            branch: ref(qualifiedName: {branch}) {{ id name target {{ {commit} ... on Commit {{ id {folders}{parents}}} }} }} \
+            branch: ref(qualifiedName: {branch}) {{ id name target {{ {commit} ... on Commit {{ id {folders}{history}{parents}}} }} }} \
             pulls: pullRequests(headRefName: {head}, first: {PULLS_LOOKED_AT}, \
-            orderBy: {{ field: CREATED_AT, direction: DESC }}) {{ totalCount nodes {{ {PULL} }} }} }} ",
+            orderBy: {{ field: CREATED_AT, direction: DESC }}) {{ totalCount nodes {{ {PULL} {commits} }} }} }} ",
         );
         self.add_people(number, question, &owner);
     }

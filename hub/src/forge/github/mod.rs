@@ -13,6 +13,7 @@ mod errors;
 mod follow;
 mod git_data;
 mod graphql;
+mod group;
 mod lookup;
 mod patch;
 mod people;
@@ -240,12 +241,22 @@ struct Wishes {
 impl Github {
     async fn round(&self, job: &Job<'_>, wishes: &mut Wishes) -> Result<Round, ForgeError> {
         let found = self.look(job).await?;
+        self.round_on(job, &found, wishes).await
+    }
+
+    /// A round that has looked already.
+    async fn round_on(
+        &self,
+        job: &Job<'_>,
+        found: &Found,
+        wishes: &mut Wishes,
+    ) -> Result<Round, ForgeError> {
         let repository = found
             .repository
             .as_ref()
             .ok_or_else(|| self.repository_not_found())?;
         if let Some(pull) = decide::our_pull(job, repository, &self.place)? {
-            let adopted = self.adopt(job, &found, pull, wishes.wrote).await;
+            let adopted = self.adopt(job, found, pull, wishes.wrote).await;
             return adopted.map(Round::Done);
         }
         let whole = self.whole(job, repository).await?;
@@ -281,7 +292,7 @@ impl Github {
         match written {
             Written::Opened(opened) => {
                 let notes = std::mem::take(&mut wishes.notes);
-                let made = self.opened(job, &found, *opened, notes).await?;
+                let made = self.opened(job, found, *opened, notes).await?;
                 Ok(Round::Done(made))
             }
             Written::Doubtful { pull } => self.doubt(job, &pull).await,
@@ -346,6 +357,9 @@ fn unchanged(repository: &Repository) -> Made {
 #[async_trait]
 impl Forge for Github {
     async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
+        if let Some(made) = self.make_in_group(job).await? {
+            return Ok(made);
+        }
         let mut wishes = Wishes {
             draft: job.intent.draft,
             notes: Vec::new(),

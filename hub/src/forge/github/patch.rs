@@ -60,7 +60,7 @@ impl Github {
         }))
     }
 
-    async fn base_files(
+    pub(super) async fn base_files(
         &self,
         job: &Job<'_>,
         repository: &Repository,

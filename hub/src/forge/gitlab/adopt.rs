@@ -21,7 +21,7 @@ use crate::response::ErrorType;
 const MAX_PAGES: usize = 10;
 
 /// How long a commit of ours without a merge request is left to whoever made it.
-const SETTLE: Duration = Duration::from_secs(3);
+pub(super) const SETTLE: Duration = Duration::from_secs(3);
 
 impl Gitlab {
     /// The merge requests of our branch of this project (never of a fork), in whatever state.
@@ -96,7 +96,7 @@ impl Gitlab {
         Err(failed(ErrorType::Conflicting, "BranchTaken", detail))
     }
 
-    async fn adopted(&self, api: &Api<'_>, request: wire::MergeRequest) -> PullRequest {
+    pub(super) async fn adopted(&self, api: &Api<'_>, request: wire::MergeRequest) -> PullRequest {
         let mut pull = self.pull_request(&request, None, true);
         if pull.state == PullRequestState::Open && !request.merge_when_pipeline_succeeds {
             let merging = self.merge_when_allowed(api, &request, pull.commit.as_deref());
@@ -184,7 +184,7 @@ impl Gitlab {
 
     /// The change as it was when the commit was made: patches of the files at its parent, since the base branch may have
     /// gone on.
-    async fn change_of(
+    pub(super) async fn change_of(
         &self,
         api: &Api<'_>,
         sha: &str,

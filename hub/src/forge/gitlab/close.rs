@@ -36,6 +36,13 @@ impl Gitlab {
         let mut notes = Vec::new();
         if state(&request) == PullRequestState::Open {
             notes.extend(say_why(&api, request.iid, closing).await?);
+            if closing.stays_open {
+                return Ok(Some(ClosedPull {
+                    url: self.address(&request),
+                    pull: observed_pull(&request),
+                    notes,
+                }));
+            }
             let reply = api.close(request.iid).await?;
             if !reply.status.is_success() {
                 let base = job.intent.base_branch.as_deref().unwrap_or_default();

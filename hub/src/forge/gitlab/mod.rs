@@ -13,6 +13,7 @@ mod close;
 mod commit;
 mod errors;
 mod follow;
+mod group;
 mod look;
 mod open;
 mod plan;
@@ -33,6 +34,7 @@ use self::commit::Committed;
 use self::question::Base;
 use super::access::{api_root, authorization};
 use super::doubt::{LastWrite, Write, after_second_look};
+use super::group::KnownGroups;
 use super::http::{Http, failed};
 use super::ours::{has_trailers, refuse_base_branch};
 use super::resolve::{PATCH_DOES_NOT_APPLY, Resolved, in_background, patched_paths};
@@ -82,6 +84,7 @@ struct Memory {
     unasked: Option<Instant>,
     /// Merge requests that we opened a moment ago, by branch.
     opened: HashMap<String, (u64, Instant)>,
+    groups: KnownGroups,
 }
 
 impl Gitlab {
@@ -272,6 +275,9 @@ fn is_misfit(error: &ForgeError) -> bool {
 #[async_trait]
 impl Forge for Gitlab {
     async fn make(&self, job: &Job<'_>) -> Result<Made, ForgeError> {
+        if let Some(made) = self.make_in_group(job).await? {
+            return Ok(made);
+        }
         let mut api = self.api(job)?;
         let result = self.attempt(&mut api).await;
         after_second_look(result, &api.last_write, |lost| self.second_look(&api, lost)).await

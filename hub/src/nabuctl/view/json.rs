@@ -94,6 +94,8 @@ fn change_json(change: &ChangeText) -> Value {
     json!({
         "branch": change.branch,
         "baseBranch": change.base_branch,
+        "groupBranch": change.group_branch,
+        "groupTitle": change.group_title,
         "title": change.title,
         "body": change.body,
         "commitMessage": change.commit_message,

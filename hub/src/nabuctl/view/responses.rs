@@ -178,6 +178,14 @@ pub(super) fn print_change(change: &ChangeText, out: Out<'_>) -> anyhow::Result<
         visible(&change.branch),
         visible(base)
     )?;
+    if !change.group_branch.is_empty() {
+        writeln!(
+            out,
+            "  Group:   {} ({}); the branch above only if the group cannot take it",
+            visible(&change.group_branch),
+            visible(&change.group_title)
+        )?;
+    }
     writeln!(out, "  Title:   {}", visible(&change.title))?;
     for (label, list) in [("Labels", &change.labels), ("Review", &change.reviewers)] {
         if !list.is_empty() {

@@ -194,6 +194,7 @@ impl Form<'_> {
             },
             author: self.scope.author.clone(),
             max_attempts: None,
+            group: None,
         })
     }
 

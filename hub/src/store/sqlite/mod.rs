@@ -262,6 +262,10 @@ impl Store for SqliteStore {
         read::followed(&self.readers, after, limit).await
     }
 
+    async fn of_group(&self, branch: &str) -> Result<Vec<ResponseSummary>, StoreError> {
+        read::of_group(&self.readers, branch).await
+    }
+
     async fn followed_on(&self, branch: &str) -> Result<Vec<ResponseSummary>, StoreError> {
         read::followed_on(&self.readers, branch).await
     }

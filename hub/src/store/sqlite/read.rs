@@ -154,6 +154,21 @@ pub(super) async fn followed_on(
     rows.iter().map(summary).collect()
 }
 
+pub(super) async fn of_group(
+    pool: &SqlitePool,
+    branch: &str,
+) -> Result<Vec<ResponseSummary>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT r.*, i.route, i.provider, i.repository, i.intent FROM intents i
+        JOIN responses r ON r.id = i.response WHERE i.group_branch = ?1",
+    )
+    .bind(branch)
+    .fetch_all(pool)
+    .await
+    .or_failed("read the responses of a group")?;
+    rows.iter().map(summary).collect()
+}
+
 pub(super) async fn watched(
     pool: &SqlitePool,
     cluster: &ClusterId,

@@ -204,7 +204,10 @@ async fn update_progress(
     followed: Option<bool>,
 ) -> Result<(), StoreError> {
     let intent = progress.intent.as_ref().filter(|_| followed == Some(true));
-    let branch = intent.map(|intent| intent.branch.as_str());
+    let branch = intent.map(|intent| match &intent.group {
+        Some(group) if progress.shared => group.branch.as_str(),
+        _ => intent.branch.as_str(),
+    });
     sqlx::query(
         "UPDATE responses SET phase = ?2, revision = ?3, deleted = ?4, progress = ?5, followed = ifnull(?6, followed),
             follow_up = ?7, watched = ?8, followed_branch = ifnull(?9, followed_branch) WHERE id = ?1",
@@ -244,14 +247,16 @@ async fn store_intent(
     };
     let routed = RoutedTo::of(intent);
     sqlx::query(
-        "INSERT INTO intents (response, route, provider, repository, intent) VALUES (?1, ?2, ?3, ?4, ?5)
-        ON CONFLICT (response) DO UPDATE SET route = ?2, provider = ?3, repository = ?4, intent = ?5",
+        "INSERT INTO intents (response, route, provider, repository, intent, group_branch)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        ON CONFLICT (response) DO UPDATE SET route = ?2, provider = ?3, repository = ?4, intent = ?5, group_branch = ?6",
     )
     .bind(id)
     .bind(routed.route)
     .bind(routed.provider.as_str())
     .bind(routed.repository)
     .bind(to_json(intent)?)
+    .bind(intent.group.as_ref().map(|group| group.branch.as_str()))
     .execute(connection)
     .await
     .or_failed("store the intent of a response")?;

@@ -278,11 +278,17 @@ pub(super) fn get(state: &State, project: u64, name: &str) -> ApiResult {
 pub(super) fn list(state: &State, project: u64, request: &ApiRequest) -> ApiResult {
     let project = state.project(project)?;
     let default = project.default_branch.as_deref().unwrap_or("main");
-    let Some(tip) = resolve(project, request.query("ref_name").unwrap_or(default))? else {
+    // A name, or a range of two.
+    let name = request.query("ref_name").unwrap_or(default);
+    let (without, name) = match name.split_once("..") {
+        Some((without, name)) => (resolve(project, without)?, name),
+        None => (None, name),
+    };
+    let Some(tip) = resolve(project, name)? else {
         return Err(not_found("Repository"));
     };
     let mut commits = Vec::new();
-    for oid in project.git.history(&tip, None)? {
+    for oid in project.git.history(&tip, without.as_deref())? {
         commits.push(entities::commit(state, project, &project.git.commit(&oid)?));
     }
     Ok(request.page(commits))

@@ -244,6 +244,23 @@ pub(super) fn update(
     Ok(Answer::ok(single(state, state.project(id)?, &one)?))
 }
 
+/// `GET projects/:id/merge_requests/:iid/commits`, the newest first.
+pub(super) fn commits(state: &State, project: u64, iid: &str, request: &ApiRequest) -> ApiResult {
+    let project = state.project(project)?;
+    let one = find(project, iid)?;
+    let base = project.branch(&one.target_branch)?.unwrap_or_default();
+    let base = match &one.merge_commit {
+        // What was merged is on the base branch now.
+        Some(merge) => project.git.resolve(&format!("{merge}^1"))?,
+        None => project.git.merge_base(&base, &one.sha)?,
+    };
+    let mut commits = Vec::new();
+    for oid in project.git.history(&one.sha, base.as_deref())? {
+        commits.push(entities::commit(state, project, &project.git.commit(&oid)?));
+    }
+    Ok(request.page(commits))
+}
+
 /// `GET` and `POST projects/:id/merge_requests/:iid/notes`.
 pub(super) fn notes(
     state: &mut State,

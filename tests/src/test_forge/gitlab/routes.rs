@@ -47,6 +47,9 @@ fn of_project(
         ("GET", ["merge_requests", iid]) => merge_requests::get(state, id, iid),
         ("PUT", ["merge_requests", iid]) => merge_requests::update(state, id, user, iid, request),
         ("PUT", ["merge_requests", iid, "merge"]) => merging::merge(state, id, user, iid, request),
+        ("GET", ["merge_requests", iid, "commits"]) => {
+            merge_requests::commits(state, id, iid, request)
+        }
         ("GET" | "POST", ["merge_requests", iid, "notes"]) => {
             merge_requests::notes(state, id, user, iid, request)
         }

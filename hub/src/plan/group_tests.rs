@@ -1,0 +1,176 @@
+//! What a pull request that is shared means for each member's record, as sentences.
+
+use serde_json::json;
+
+use super::follow_up::keeps_group_open;
+use super::progress::Moment;
+use super::*;
+use crate::fixtures::{event_response, intent, key, observation};
+use crate::forge::{ClosedPull, Made, ObservedPull, PullRequest, PullRequestState, Shared};
+use crate::group::Group;
+use crate::plan::retry::RetryPolicy;
+use crate::response::{Phase, Progress};
+
+const URL: &str = "https://git.example/o/r/pulls/7";
+
+fn moment(second: i64) -> Moment {
+    Moment {
+        now: Timestamp::from_second(1_800_000_000 + second).unwrap(),
+        generation: 1,
+        jitter: 0.0,
+    }
+}
+
+/// A member whose first attempt runs.
+fn running() -> Response {
+    let observation = observation(key(1), event_response(json!({})));
+    let mut progress = progress::accept(&observation, moment(0).now);
+    let mut intent = intent();
+    intent.target.kind = crate::change::ProviderKind::ForgejoToken;
+    intent.options.close_on_cancel = true;
+    intent.group = Some(Group {
+        branch: "nabu/prod-eu/group-0-1".to_owned(),
+        title: "Changes".to_owned(),
+        introduction: String::new(),
+        max_responses: 20,
+    });
+    let typed = crd::parse_event_response(&event_response(json!({}))).unwrap();
+    let attempt = Attempt {
+        intent,
+        retry: RetryPolicy::of(&typed, 0, None).unwrap(),
+    };
+    progress::begin(&mut progress, &attempt, moment(1));
+    Response {
+        observation,
+        observed_at: moment(0).now,
+        progress,
+    }
+}
+
+fn made(adopted: bool, done_before: bool) -> Made {
+    let pull = PullRequest {
+        url: URL.into(),
+        commit: (!done_before).then(|| "c0ffee".into()),
+        state: PullRequestState::Open,
+        adopted,
+        notes: Vec::new(),
+    };
+    Made::Shared(Shared { pull, done_before })
+}
+
+fn ended(made: &Made) -> Response {
+    let mut response = running();
+    progress::succeed(&mut response.progress, made, moment(2));
+    response
+}
+
+fn step(response: &Response, second: i64) -> Step {
+    let policy = Policy {
+        routes: &RouteTable::default(),
+        max_attempts: 0,
+        cluster_name: "Prod EU",
+        cluster_labels: &BTreeMap::new(),
+    };
+    plan(response, &policy, moment(second).now)
+}
+
+fn said(progress: &Progress) -> (&str, &str) {
+    let mut conditions = progress.conditions.iter();
+    let found = conditions.find(|one| one.kind == progress::PULL_REQUEST);
+    let found = found.unwrap();
+    (&found.reason, &found.message)
+}
+
+fn closed(state: PullRequestState) -> ClosedPull {
+    ClosedPull {
+        url: URL.into(),
+        pull: ObservedPull {
+            number: 7,
+            state,
+            merge_commit: None,
+            ended_at: None,
+        },
+        notes: Vec::new(),
+    }
+}
+
+#[test]
+fn each_member_has_the_address_and_is_told_how_it_came_about() {
+    for (made, words, commit) in [
+        (made(false, false), "opened for the group", true),
+        (made(true, false), "of the group joined", true),
+        (made(true, true), "made the same change", false),
+    ] {
+        let response = ended(&made);
+        let progress = &response.progress;
+        assert_eq!(progress.phase, Phase::Succeeded);
+        assert_eq!(progress.url.as_deref(), Some(URL));
+        assert_eq!(progress.commit.is_some(), commit);
+        let (reason, message) = said(progress);
+        assert!(reason == "Open" && message.contains(words), "{message}");
+        assert!(progress.shared);
+        assert_eq!(step(&response, 3), Step::Settled);
+    }
+}
+
+#[test]
+fn a_member_that_is_not_wanted_any_more_is_closed_on_the_branch_of_its_group() {
+    let mut response = ended(&made(true, false));
+    progress::mark_deleted(&mut response.progress);
+    let Step::Close(close) = step(&response, 3) else {
+        panic!("nothing is closed")
+    };
+    assert_eq!(close.intent.branch, "nabu/prod-eu/group-0-1");
+    assert!(
+        close
+            .comment
+            .starts_with("Closed by Nabu: the EventResponse was deleted")
+    );
+    let stays = &close.comment_if_others_stay;
+    assert!(
+        stays.starts_with("Not wanted any more: the EventResponse was deleted")
+            && stays.contains("c0ffee")
+            && stays.contains("stays open"),
+        "{stays}"
+    );
+}
+
+#[test]
+fn one_that_only_said_so_is_withdrawn_once_and_still_hears_of_the_end() {
+    let mut response = ended(&made(true, false));
+    progress::mark_deleted(&mut response.progress);
+    let progress = &mut response.progress;
+    follow_up::begin(progress);
+    follow_up::closed(progress, Some(&closed(PullRequestState::Open)), moment(4));
+    assert!(progress.withdrawn && progress.follow_up.is_none());
+    assert_eq!(progress.phase, Phase::Succeeded);
+    let (reason, message) = said(progress);
+    assert!(
+        reason == "Open" && message.contains("stays open"),
+        "{message}"
+    );
+    let once = progress.clone();
+    progress::mark_deleted(progress);
+    assert_eq!(*progress, once, "it is said once");
+    progress::observe_pull_request(progress, &closed(PullRequestState::Merged).pull, moment(5));
+    assert_eq!(said(progress).0, "Merged");
+}
+
+#[test]
+fn a_group_is_kept_open_by_whoever_is_in_it_or_on_the_way_and_wanted() {
+    assert!(keeps_group_open(&running().progress), "on the way");
+    let joined = ended(&made(true, false)).progress;
+    assert!(keeps_group_open(&joined));
+    let mut alone = joined.clone();
+    alone.shared = false;
+    assert!(!keeps_group_open(&alone), "it has its own");
+    let mut gone = joined.clone();
+    progress::mark_deleted(&mut gone);
+    assert!(!keeps_group_open(&gone));
+    let mut withdrawn = joined;
+    withdrawn.withdrawn = true;
+    assert!(!keeps_group_open(&withdrawn));
+    let mut leaving = running().progress;
+    progress::request_cancel(&mut leaving, "not wanted");
+    assert!(!keeps_group_open(&leaving));
+}

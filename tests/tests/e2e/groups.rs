@@ -1,0 +1,289 @@
+//! Groups: twenty responses at once end in one pull request, whoever dies on the way, and each keeps its own status.
+//!
+//! Windows last a day here, so that only a test that runs over midnight UTC would see two groups.
+
+use anyhow::Result;
+use nabu_tests::fault_proxy::Fault;
+use nabu_tests::objects::{config, forge_config, token_secret, write_file};
+use nabu_tests::test_forge::github::TestGithub;
+use nabu_tests::test_forge::gitlab::TestGitlab;
+use nabu_tests::wait::eventually;
+use reqwest::Method;
+use serde_json::Value;
+
+use crate::bed::{ACTION, Bed, ForgeBed, LIMIT, condition, eu, us};
+
+const GROUPED: &str = "      group: { window: 24h }\n";
+const CLOSES: &str =
+    "      group: { window: 24h }\n      closeOnCancel: true\n      deleteBranchAfterClose: true\n";
+/// Nobody but the test looks at pull requests.
+const UNFOLLOWED: [&str; 2] = ["--follow-seconds", "0"];
+
+async fn ask_for(bed: &Bed, path: &str) -> Result<String> {
+    let parameters = write_file(ACTION, path, "revoked: true\n");
+    Ok(bed.ask(eu().await, parameters).await?.0)
+}
+
+/// Creates twenty at once, and one more when they are done; gives the addresses of their pull requests.
+async fn twenty_and_one(bed: &Bed) -> Result<Vec<String>> {
+    let paths: Vec<String> = (0..20)
+        .map(|number| format!("rbac/{number}.yaml"))
+        .collect();
+    let asked = paths.iter().map(|path| ask_for(bed, path));
+    let mut names = futures::future::try_join_all(asked).await?;
+    for name in &names {
+        eu().await.finished(name, LIMIT).await?;
+    }
+    names.push(ask_for(bed, "rbac/late.yaml").await?);
+    let mut urls = Vec::new();
+    for name in &names {
+        let status = eu().await.finished(name, LIMIT).await?;
+        assert_eq!(status["phase"], "Succeeded", "{status:#}");
+        assert_eq!(status["attempts"], 1, "{status:#}");
+        urls.push(
+            status["providerRef"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+        );
+    }
+    Ok(urls)
+}
+
+/// Fails unless the first twenty share an address and the last has another.
+fn assert_shared(urls: &[String]) {
+    let (last, shared) = urls.split_last().unwrap();
+    assert!(shared.iter().all(|url| *url == shared[0]), "{urls:#?}");
+    assert!(!last.is_empty() && *last != shared[0], "{urls:#?}");
+}
+
+async fn commits_of(stage: &ForgeBed, number: u64) -> Result<usize> {
+    let path = format!("/pulls/{number}/commits?limit=50");
+    let commits = stage.repository.call(Method::GET, &path, None).await?;
+    Ok(commits.as_array().map_or(0, Vec::len))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_at_once_share_one_pull_request_on_gitea() -> Result<()> {
+    let stage = ForgeBed::start_with(GROUPED, &[]).await?;
+    assert_shared(&twenty_and_one(&stage.bed).await?);
+    let pulls = stage.repository.pull_requests().await?;
+    assert_eq!(pulls.len(), 2);
+    let body = pulls[0]["body"].as_str().unwrap_or_default();
+    assert_eq!(body.matches("<!-- nabu: cluster=prod-eu uid=").count(), 20);
+    let title = pulls[0]["title"].as_str().unwrap_or_default();
+    assert!(title.contains("24h from"), "{title}");
+    assert_eq!(commits_of(&stage, 1).await?, 20);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_at_once_share_one_pull_request_on_github() -> Result<()> {
+    let github = TestGithub::start().await?;
+    let name = "ninsun-labs/gitops";
+    let repository = github.create_repository(name).await?;
+    let route = forge_config("github-token", github.url(), name) + GROUPED;
+    let secret = token_secret("bot", github.token());
+    let bed = Bed::start(&[("config.yaml", route), ("secret.yaml", secret)]).await?;
+    assert_shared(&twenty_and_one(&bed).await?);
+    let pulls = repository.pulls()?;
+    assert_eq!(pulls.len(), 2);
+    assert_eq!(pulls[0].body.matches("\n### ").count(), 20);
+    let base = repository.log("main")?.len();
+    assert_eq!(repository.log(&pulls[0].head)?.len() - base, 20);
+    assert_eq!(github.violations(), Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_at_once_share_one_merge_request_on_gitlab() -> Result<()> {
+    let gitlab = TestGitlab::start().await?;
+    let name = "ninsun-labs/fleet/gitops";
+    let project = gitlab.create_project(name)?;
+    let route = forge_config("gitlab-token", &gitlab.url(), name) + GROUPED;
+    let secret = token_secret("bot", gitlab.token());
+    let bed = Bed::start(&[("config.yaml", route), ("secret.yaml", secret)]).await?;
+    assert_shared(&twenty_and_one(&bed).await?);
+    let requests = project.merge_requests()?;
+    assert_eq!(requests.len(), 2);
+    let body = requests[0]["description"].as_str().unwrap_or_default();
+    assert_eq!(body.matches("\n### ").count(), 20);
+    let branch = requests[0]["source_branch"].as_str().unwrap_or_default();
+    let git = project.git()?;
+    let main = git.resolve("refs/heads/main")?;
+    let above = git.history(&format!("refs/heads/{branch}"), main.as_deref())?;
+    assert_eq!(above.len(), 20);
+    assert_eq!(gitlab.violations(), Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_of_another_cluster_or_with_a_branch_of_their_own_are_not_grouped_with_them()
+-> Result<()> {
+    let route = config(
+        "  routes:\n    - provider: { kind: noop, repository: o/r }\n      group: { window: 24h }\n",
+    );
+    let bed = Bed::start(&[("config.yaml", route)]).await?;
+    let mut own = write_file(ACTION, "c.yaml", "x: 1\n");
+    own["branch"] = "nabu/prod-eu/mine".into();
+    let asked = [
+        (eu().await, write_file(ACTION, "a.yaml", "x: 1\n")),
+        (eu().await, write_file(ACTION, "b.yaml", "x: 1\n")),
+        (us().await, write_file(ACTION, "b.yaml", "x: 1\n")),
+        (eu().await, own),
+    ];
+    let mut urls = Vec::new();
+    for (cluster, parameters) in asked {
+        let (name, _) = bed.ask(cluster, parameters).await?;
+        let status = cluster.finished(&name, LIMIT).await?;
+        urls.push(status["providerRef"].clone());
+    }
+    assert_eq!(urls[0], urls[1]);
+    urls.remove(0);
+    urls.sort_by_key(ToString::to_string);
+    urls.dedup();
+    assert_eq!(urls.len(), 3, "{urls:?}");
+    Ok(())
+}
+
+/// Kills the hub while the n-th answer of the second member is outstanding; with its store, if that is lost as well.
+async fn kill_second_at(fault: fn(u32) -> Fault, number: u32, loses_store: bool) -> Result<()> {
+    let mut stage = ForgeBed::start_with(GROUPED, &UNFOLLOWED).await?;
+    let first = ask_for(&stage.bed, "rbac/1.yaml").await?;
+    eu().await.finished(&first, LIMIT).await?;
+    let fault = fault(stage.proxy.requests() + number);
+    stage.proxy.add(fault);
+    let second = ask_for(&stage.bed, "rbac/2.yaml").await?;
+    stage.proxy.reached().await?;
+    stage.bed.hub.kill()?;
+    stage.proxy.release();
+    if loses_store {
+        let path = stage.bed.hub.store_path();
+        for ending in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(format!("{}{ending}", path.display()));
+        }
+    }
+    stage.bed.hub.start_again().await?;
+    let status = eu().await.finished(&second, LIMIT).await?;
+    stage.assert_the_one_pull_request(&status).await?;
+    assert_eq!(commits_of(&stage, 1).await?, 2);
+    let pulls = stage.repository.pull_requests().await?;
+    let body = pulls[0]["body"].as_str().unwrap_or_default();
+    assert_eq!(body.matches("\n### ").count(), 2, "{body}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hub_dies_around_the_look_of_a_second_member() -> Result<()> {
+    kill_second_at(Fault::HoldBefore, 1, false).await?;
+    kill_second_at(Fault::HoldAfter, 1, false).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hub_dies_around_the_commit_of_a_second_member() -> Result<()> {
+    kill_second_at(Fault::HoldBefore, 2, false).await?;
+    kill_second_at(Fault::HoldAfter, 2, false).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hub_dies_around_the_text_of_a_second_member() -> Result<()> {
+    kill_second_at(Fault::HoldBefore, 3, false).await?;
+    kill_second_at(Fault::HoldAfter, 3, false).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hub_loses_its_store_after_the_commit_and_after_the_text_of_a_second_member()
+-> Result<()> {
+    kill_second_at(Fault::HoldAfter, 2, true).await?;
+    kill_second_at(Fault::HoldAfter, 3, true).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_merge_is_told_to_every_member_and_a_late_one_gets_its_own() -> Result<()> {
+    let route = format!("{GROUPED}      deleteBranchAfterMerge: true\n");
+    let stage = ForgeBed::start_with(&route, &["--follow-seconds", "1"]).await?;
+    let mut names = Vec::new();
+    for path in ["rbac/1.yaml", "rbac/2.yaml", "rbac/3.yaml"] {
+        names.push(ask_for(&stage.bed, path).await?);
+    }
+    for name in &names {
+        eu().await.finished(name, LIMIT).await?;
+    }
+    let merge = serde_json::json!({ "Do": "squash" });
+    eventually("it can be merged", LIMIT, || async {
+        let body = Some(merge.clone());
+        let merged = stage.repository.call(Method::POST, "/pulls/1/merge", body);
+        merged.await.ok()
+    })
+    .await?;
+    for name in &names {
+        eventually(&format!("{name} is told of the merge"), LIMIT, || async {
+            let status = eu().await.status(name).await.ok()?;
+            let told = condition(&status, "PullRequest", "True")?;
+            (told["reason"] == "Merged").then_some(())
+        })
+        .await?;
+    }
+    let branches = stage.repository.branches().await?;
+    assert!(
+        !branches.iter().any(|name| name.contains("/group-")),
+        "{branches:?}"
+    );
+    let late = ask_for(&stage.bed, "rbac/4.yaml").await?;
+    let status = eu().await.finished(&late, LIMIT).await?;
+    let url = status["providerRef"].as_str().unwrap_or_default();
+    assert!(url.ends_with("/2"), "{url}");
+    Ok(())
+}
+
+/// What the audit log says of an action.
+fn happened(answer: &Value, action: &str) -> Option<String> {
+    let mut history = answer["history"].as_array()?.iter();
+    let found = history.find(|entry| entry["action"] == action)?;
+    Some(found["detail"].to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_member_says_so_and_only_the_last_one_closes() -> Result<()> {
+    let stage = ForgeBed::start_with(CLOSES, &UNFOLLOWED).await?;
+    let first = ask_for(&stage.bed, "rbac/1.yaml").await?;
+    let second = ask_for(&stage.bed, "rbac/2.yaml").await?;
+    for name in [&first, &second] {
+        eu().await.finished(name, LIMIT).await?;
+    }
+    eu().await.delete_event_response(&first).await?;
+    let explained = stage
+        .bed
+        .explained("prod-eu", &first, "is withdrawn", |answer| {
+            happened(answer, "Withdrawn").is_some()
+        });
+    let said = happened(&explained.await?, "Withdrawn").unwrap_or_default();
+    assert!(said.contains("stays open"), "{said}");
+    let pulls = stage.repository.pull_requests().await?;
+    assert_eq!(pulls[0]["state"], "open");
+    let comments = stage
+        .repository
+        .call(Method::GET, "/issues/1/comments", None);
+    let comments = comments.await?;
+    let text = comments[0]["body"].as_str().unwrap_or_default();
+    assert!(
+        text.contains(&first) && text.contains("stays open"),
+        "{text}"
+    );
+
+    eu().await.delete_event_response(&second).await?;
+    stage
+        .bed
+        .explained("prod-eu", &second, "is closed", |answer| {
+            happened(answer, "PullRequestClosed").is_some()
+        })
+        .await?;
+    let pulls = stage.repository.pull_requests().await?;
+    assert_eq!(pulls[0]["state"], "closed");
+    let branches = stage.repository.branches().await?;
+    assert!(
+        !branches.iter().any(|name| name.contains("/group-")),
+        "{branches:?}"
+    );
+    Ok(())
+}
