@@ -43,6 +43,7 @@ impl AgentService for Service {
         request: Request<Streaming<SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let peer = request.extensions().get::<PeerIdentity>().cloned().unwrap();
+        peer.heard.note();
         let (answers, outgoing) = mpsc::channel(4096);
         let frames = request.into_inner();
         let session = Session {

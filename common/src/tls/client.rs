@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
@@ -84,6 +85,7 @@ impl ClientTls {
         Connector {
             tls: self.clone(),
             server_name,
+            from: None,
         }
     }
 
@@ -91,6 +93,7 @@ impl ClientTls {
         &self,
         uri: &Uri,
         server_name: Option<String>,
+        from: Option<IpAddr>,
     ) -> io::Result<TokioIo<TlsStream<TcpStream>>> {
         let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
         let host = uri
@@ -101,11 +104,27 @@ impl ClientTls {
         let name = server_name.unwrap_or_else(|| bare.to_owned());
         let name =
             ServerName::try_from(name).map_err(|error| invalid(format!("{uri}: {error}")))?;
-        let stream = TcpStream::connect((bare, port)).await?;
+        let stream = match from {
+            None => TcpStream::connect((bare, port)).await?,
+            Some(from) => connect_from(from, bare, port).await?,
+        };
         stream.set_nodelay(true)?;
         let connector = TlsConnector::from(self.config());
         Ok(TokioIo::new(connector.connect(name, stream).await?))
     }
+}
+
+async fn connect_from(from: IpAddr, host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut addresses = tokio::net::lookup_host((host, port)).await?;
+    let to = addresses
+        .find(|to| to.is_ipv4() == from.is_ipv4())
+        .ok_or_else(|| io::Error::other(format!("{host} has no address of the kind of {from}")))?;
+    let socket = match from {
+        IpAddr::V4(_) => TcpSocket::new_v4()?,
+        IpAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.bind(SocketAddr::new(from, 0))?;
+    socket.connect(to).await
 }
 
 fn build(material: Material) -> Result<ClientConfig, String> {
@@ -126,6 +145,17 @@ fn build(material: Material) -> Result<ClientConfig, String> {
 pub struct Connector {
     tls: ClientTls,
     server_name: Option<String>,
+    from: Option<IpAddr>,
+}
+
+impl Connector {
+    /// Dials from this address of the machine.
+    pub fn from_address(self, address: IpAddr) -> Self {
+        Self {
+            from: Some(address),
+            ..self
+        }
+    }
 }
 
 impl Service<Uri> for Connector {
@@ -138,7 +168,11 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let Self { tls, server_name } = self.clone();
-        Box::pin(async move { tls.connect(&uri, server_name).await })
+        let Self {
+            tls,
+            server_name,
+            from,
+        } = self.clone();
+        Box::pin(async move { tls.connect(&uri, server_name, from).await })
     }
 }

@@ -5,9 +5,12 @@
 //! [`crate::identity`].
 
 mod client;
+mod connection;
+mod crowd;
 mod pin;
 mod pinned;
 mod server;
+mod shares;
 mod strangers;
 #[cfg(test)]
 mod tests;
@@ -26,8 +29,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use client::{ClientTls, Connector};
+pub use connection::{Heard, PeerIdentity, TlsConnection};
+pub use crowd::{CrowdLimits, Doorway, Standing};
 pub use pin::CaPin;
-pub use server::{IncomingLimits, PeerIdentity, ServerTls, TlsConnection, incoming};
+pub use server::{IncomingLimits, ServerTls, incoming};
 pub use strangers::{
     StrangerAddress, StrangerConnection, StrangerLimits, incoming_with_strangers, network,
 };

@@ -2,24 +2,23 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 use sha2::{Digest as _, Sha256};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::server::Connected;
 use tracing::{debug, warn};
 
+use super::connection::{Heard, PeerIdentity, TlsConnection};
+use super::crowd::{CrowdLimits, Doorway, Standing};
+use super::shares::Shares;
 use super::strangers::Strangers;
 use super::{Material, Reloading, TlsCredentials, TlsError, TlsFiles, provider};
 use crate::identity::{Identity, TrustDomain, identity_of_certificate, valid_until};
@@ -45,8 +44,8 @@ struct Configs {
 }
 
 /// Who has shaken hands.
-pub(super) enum Arrival {
-    Peer(TlsConnection),
+enum Arrival {
+    Peer(TlsStream<TcpStream>, PeerIdentity),
     Stranger(TlsStream<TcpStream>),
 }
 
@@ -130,8 +129,9 @@ impl ServerTls {
             fingerprint,
             not_after,
             remote_addr,
+            heard: Heard::default(),
         };
-        Ok(Arrival::Peer(TlsConnection { stream, peer }))
+        Ok(Arrival::Peer(stream, peer))
     }
 }
 
@@ -162,35 +162,31 @@ fn build(material: Material) -> Result<Configs, String> {
     })
 }
 
-/// Bounds on peers that have not shown who they are.
+/// Bounds on what peers may take before they do anything.
 #[derive(Clone, Copy, Debug)]
 pub struct IncomingLimits {
     /// Handshakes that may be under way at one time.
-    pub handshakes: usize,
+    pub handshakes: CrowdLimits,
     /// How long one may take.
     pub timeout: Duration,
+    /// How long a peer may take for its first request.
+    pub first_request: Duration,
+    /// Connections that may be open of one identity.
+    pub from_one_peer: usize,
 }
 
 impl Default for IncomingLimits {
     fn default() -> Self {
         Self {
-            handshakes: 1024,
+            handshakes: CrowdLimits {
+                all: 1024,
+                from_one_address: 256,
+            },
             timeout: Duration::from_secs(10),
+            first_request: Duration::from_secs(10),
+            from_one_peer: 128,
         }
     }
-}
-
-/// Who is at the other end; a request extension in tonic services.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerIdentity {
-    /// From the verified certificate.
-    pub identity: Identity,
-    /// SHA-256 of the certificate, in hex.
-    pub fingerprint: String,
-    /// When the certificate runs out.
-    pub not_after: SystemTime,
-    /// Where the connection comes from.
-    pub remote_addr: SocketAddr,
 }
 
 /// Verified connections of a listener, until `shutdown`. A slow or silent handshake holds up nobody.
@@ -212,25 +208,23 @@ pub(super) fn accept(
     shutdown: CancellationToken,
 ) -> ReceiverStream<io::Result<TlsConnection>> {
     let (ready, connections) = mpsc::channel(READY_CONNECTIONS);
+    let door = Door {
+        tls,
+        limits,
+        strangers,
+        peers: Shares::new(limits.from_one_peer),
+        ready,
+    };
     tokio::spawn(async move {
-        let accepting = accept_all(&listener, &tls, limits, strangers.as_ref(), &ready);
+        let accepting = accept_all(&listener, &door);
         let _ = shutdown.run_until_cancelled(accepting).await;
     });
     ReceiverStream::new(connections)
 }
 
-async fn accept_all(
-    listener: &TcpListener,
-    tls: &ServerTls,
-    limits: IncomingLimits,
-    strangers: Option<&Strangers>,
-    ready: &mpsc::Sender<io::Result<TlsConnection>>,
-) {
-    let slots = Arc::new(Semaphore::new(limits.handshakes));
+async fn accept_all(listener: &TcpListener, door: &Door) {
+    let doorway = Doorway::new(door.limits.handshakes);
     loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
-            return;
-        };
         let (stream, remote_addr) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -239,78 +233,58 @@ async fn accept_all(
                 continue;
             }
         };
-        let (tls, ready, strangers) = (tls.clone(), ready.clone(), strangers.cloned());
-        tokio::spawn(async move {
-            let handshake = tls.handshake(stream, remote_addr, strangers.is_some());
-            match tokio::time::timeout(limits.timeout, handshake).await {
-                Ok(Ok(Arrival::Peer(connection))) => {
-                    drop(slot);
-                    let _ = ready.send(Ok(connection)).await;
-                }
-                Ok(Ok(Arrival::Stranger(stream))) => {
-                    drop(slot);
-                    if let Some(strangers) = strangers {
-                        strangers.admit(stream, remote_addr);
-                    }
-                }
-                Ok(Err(error)) => warn!(%remote_addr, %error, "refused a connection"),
-                Err(_) => debug!(%remote_addr, "a TLS handshake took too long"),
+        let Some(standing) = doorway.enter(remote_addr.ip()).await else {
+            debug!(%remote_addr, "too many TLS handshakes from one address");
+            continue;
+        };
+        tokio::spawn(door.clone().pass(stream, remote_addr, standing));
+    }
+}
+
+/// What every newcomer passes.
+#[derive(Clone)]
+struct Door {
+    tls: ServerTls,
+    limits: IncomingLimits,
+    strangers: Option<Strangers>,
+    peers: Shares<Identity>,
+    ready: mpsc::Sender<io::Result<TlsConnection>>,
+}
+
+impl Door {
+    async fn pass(self, stream: TcpStream, remote_addr: SocketAddr, standing: Standing) {
+        let handshake = self
+            .tls
+            .handshake(stream, remote_addr, self.strangers.is_some());
+        let handshake = tokio::time::timeout(self.limits.timeout, handshake);
+        let arrival = tokio::select! {
+            biased;
+            arrival = handshake => arrival,
+            () = standing.gives_way() => {
+                debug!(%remote_addr, "a TLS handshake gives way to others");
+                return;
             }
-        });
-    }
-}
-
-/// A connection whose peer has shown who it is.
-#[derive(Debug)]
-pub struct TlsConnection {
-    stream: TlsStream<TcpStream>,
-    peer: PeerIdentity,
-}
-
-impl Connected for TlsConnection {
-    type ConnectInfo = PeerIdentity;
-
-    fn connect_info(&self) -> PeerIdentity {
-        self.peer.clone()
-    }
-}
-
-impl AsyncRead for TlsConnection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for TlsConnection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        };
+        drop(standing);
+        match arrival {
+            Ok(Ok(Arrival::Peer(stream, peer))) => self.let_in(stream, peer).await,
+            Ok(Ok(Arrival::Stranger(stream))) => {
+                if let Some(strangers) = &self.strangers {
+                    strangers.admit(stream, remote_addr);
+                }
+            }
+            Ok(Err(error)) => warn!(%remote_addr, %error, "refused a connection"),
+            Err(_) => debug!(%remote_addr, "a TLS handshake took too long"),
+        }
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+    async fn let_in(&self, stream: TlsStream<TcpStream>, peer: PeerIdentity) {
+        let Some(share) = self.peers.take(peer.identity.clone()) else {
+            warn!(peer = %peer.identity, remote_addr = %peer.remote_addr, "too many connections of one peer");
+            return;
+        };
+        let first_request = self.limits.first_request;
+        let connection = TlsConnection::new(stream, peer, first_request, share);
+        let _ = self.ready.send(Ok(connection)).await;
     }
 }

@@ -26,6 +26,10 @@ impl Caller {
             if peer.not_after <= SystemTime::now() {
                 caller.role = None;
             }
+            // Who may nothing here may not stay either.
+            if caller.role.is_some() {
+                peer.heard.note();
+            }
             return caller;
         }
         let credentials = extensions
@@ -64,6 +68,8 @@ impl Caller {
 mod tests {
     use std::time::Duration;
 
+    use nabu_common::tls::Heard;
+
     use super::*;
 
     #[test]
@@ -84,6 +90,7 @@ mod tests {
                 fingerprint: "f".to_owned(),
                 not_after,
                 remote_addr: ([127, 0, 0, 1], 1).into(),
+                heard: Heard::default(),
             });
             Caller::of(&extensions, &Roles::new(Vec::new()), 0).role
         };

@@ -176,6 +176,9 @@ impl AgentService for Gateway {
         request: Request<Streaming<SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let peer = request.extensions().get::<PeerIdentity>().cloned();
+        if let Some(peer) = &peer {
+            peer.heard.note();
+        }
         let cluster = match &peer {
             Some(PeerIdentity {
                 identity: Identity::Cluster(cluster),

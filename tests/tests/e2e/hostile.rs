@@ -24,7 +24,7 @@ fn uid(number: u32) -> String {
 }
 
 /// A whole and honest frame.
-fn observation(number: u32, name: &str) -> Observed {
+pub(crate) fn observation(number: u32, name: &str) -> Observed {
     let spec = event_response("se", "ugallu-gitops-responder", small_change());
     let object = json!({"metadata": {"name": name, "uid": uid(number)}, "spec": spec});
     Observed {
@@ -41,14 +41,14 @@ fn observation(number: u32, name: &str) -> Observed {
     }
 }
 
-async fn welcomed(hub: &TestHub, cluster: &str) -> Result<Liar> {
+pub(crate) async fn welcomed(hub: &TestHub, cluster: &str) -> Result<Liar> {
     let mut liar = Liar::connect(hub, cluster, hello(cluster)).await?;
     assert!(matches!(liar.hear().await?, Answer::Welcome(_)));
     Ok(liar)
 }
 
 /// Answers until one of this kind comes.
-async fn until<T>(liar: &mut Liar, wanted: impl Fn(Answer) -> Option<T>) -> Result<T> {
+pub(crate) async fn until<T>(liar: &mut Liar, wanted: impl Fn(Answer) -> Option<T>) -> Result<T> {
     loop {
         if let Some(found) = wanted(liar.hear().await?) {
             return Ok(found);
@@ -56,13 +56,13 @@ async fn until<T>(liar: &mut Liar, wanted: impl Fn(Answer) -> Option<T>) -> Resu
     }
 }
 
-async fn forge_calls(hub: &TestHub) -> Result<f64> {
+pub(crate) async fn forge_calls(hub: &TestHub) -> Result<f64> {
     let series = "ugallu_gitops_responder_attempts_total{outcome=\"succeeded\"}";
     hub.metric(series).await
 }
 
 /// A hub that still serves an honest agent of another cluster.
-async fn serves_others(hub: &TestHub) -> Result<()> {
+pub(crate) async fn serves_others(hub: &TestHub) -> Result<()> {
     let mut honest = welcomed(hub, "prod-us").await?;
     honest.say(Frame::Observed(observation(7, "er-7"))).await?;
     let done = until(&mut honest, |answer| match answer {
