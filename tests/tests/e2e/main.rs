@@ -11,6 +11,7 @@
 
 mod bed;
 mod binaries;
+mod clocks;
 mod closing;
 mod crash;
 mod doors;
