@@ -4,10 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
@@ -30,6 +31,39 @@ pub struct PeerIdentity {
     pub remote_addr: SocketAddr,
     /// Whether the connection has carried a request.
     pub heard: Heard,
+    /// The certificates that the peer has shown.
+    pub shown: Shown,
+}
+
+/// The certificates that a peer has shown, and by which set of authorities they were last found good; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Shown(Arc<ShownChain>);
+
+#[derive(Debug, Default)]
+struct ShownChain {
+    chain: Vec<CertificateDer<'static>>,
+    generation: AtomicU64,
+}
+
+impl Shown {
+    pub(super) fn new(chain: &[CertificateDer<'static>], generation: u64) -> Self {
+        Self(Arc::new(ShownChain {
+            chain: chain.to_vec(),
+            generation: AtomicU64::new(generation),
+        }))
+    }
+
+    pub(super) fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.0.chain
+    }
+
+    pub(super) fn is_of(&self, generation: u64) -> bool {
+        self.0.generation.load(Ordering::Relaxed) == generation
+    }
+
+    pub(super) fn note(&self, generation: u64) {
+        self.0.generation.store(generation, Ordering::Relaxed);
+    }
 }
 
 /// Whether something was heard on a connection; clones share it. A service says so as soon as it has a request: a

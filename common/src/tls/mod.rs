@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use client::{ClientTls, Connector};
-pub use connection::{Heard, PeerIdentity, TlsConnection};
+pub use connection::{Heard, PeerIdentity, Shown, TlsConnection};
 pub use crowd::{CrowdLimits, Doorway, Standing};
 pub use pin::CaPin;
 pub use server::{IncomingLimits, ServerTls, incoming};

@@ -3,10 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustls::ServerConfig;
+use rustls::pki_types::UnixTime;
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use sha2::{Digest as _, Sha256};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -16,23 +19,26 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::connection::{Heard, PeerIdentity, TlsConnection};
+use super::connection::{Heard, PeerIdentity, Shown, TlsConnection};
 use super::crowd::{CrowdLimits, Doorway, Standing};
 use super::shares::Shares;
 use super::strangers::Strangers;
 use super::{Material, Reloading, TlsCredentials, TlsError, TlsFiles, provider};
-use crate::identity::{Identity, TrustDomain, identity_of_certificate, valid_until};
+use crate::identity::{Identity, valid_until};
+use crate::san::Names;
 
 /// Connections that are shaken hands with and wait to be served.
 const READY_CONNECTIONS: usize = 16;
 /// How long to leave the listener alone after it failed, for example because no file descriptor is free.
 const AFTER_ACCEPT_ERROR: Duration = Duration::from_millis(100);
 
+static GENERATIONS: AtomicU64 = AtomicU64::new(1);
+
 /// The server's side of mutual TLS; clones share the certificates.
 #[derive(Clone)]
 pub struct ServerTls {
     config: Arc<Reloading<Configs>>,
-    domain: TrustDomain,
+    names: Arc<Names>,
 }
 
 /// One set of certificates, for two kinds of doors.
@@ -41,6 +47,10 @@ struct Configs {
     closed: Arc<ServerConfig>,
     /// Lets in who shows no certificate; one that is shown must be good.
     open: Arc<ServerConfig>,
+    /// Whom both trust.
+    verifier: Arc<dyn ClientCertVerifier>,
+    /// No other set of certificates has this number.
+    generation: u64,
 }
 
 /// Who has shaken hands.
@@ -54,10 +64,10 @@ impl ServerTls {
     ///
     /// # Errors
     /// If one cannot be used; the text names it.
-    pub fn load(files: TlsFiles, domain: TrustDomain) -> Result<Self, TlsError> {
+    pub fn load(files: TlsFiles, names: impl Into<Names>) -> Result<Self, TlsError> {
         Ok(Self {
             config: Arc::new(Reloading::load(files, build)?),
-            domain,
+            names: Arc::new(names.into()),
         })
     }
 
@@ -65,10 +75,10 @@ impl ServerTls {
     ///
     /// # Errors
     /// If they do not fit together.
-    pub fn hold(credentials: TlsCredentials, domain: TrustDomain) -> Result<Self, TlsError> {
+    pub fn hold(credentials: TlsCredentials, names: impl Into<Names>) -> Result<Self, TlsError> {
         Ok(Self {
             config: Arc::new(Reloading::hold(credentials, build)?),
-            domain,
+            names: Arc::new(names.into()),
         })
     }
 
@@ -93,6 +103,26 @@ impl ServerTls {
         self.config.reload()
     }
 
+    /// Whether nobody has changed the certificates since a peer was found good.
+    pub fn knows(&self, peer: &PeerIdentity) -> bool {
+        peer.shown.is_of(self.config.config().generation)
+    }
+
+    /// Whether a peer that has shaken hands would get through again: its certificate is still one of an authority that
+    /// is trusted now, and has not run out. Costs nothing as long as nobody changed the certificates.
+    pub fn trusts(&self, peer: &PeerIdentity) -> bool {
+        let configs = self.config.config();
+        peer.shown.is_of(configs.generation)
+            || peer.shown.chain().split_first().is_some_and(|(own, rest)| {
+                let now = UnixTime::now();
+                let trusted = configs.verifier.verify_client_cert(own, rest, now).is_ok();
+                if trusted {
+                    peer.shown.note(configs.generation);
+                }
+                trusted
+            })
+    }
+
     async fn handshake(
         &self,
         stream: TcpStream,
@@ -108,20 +138,18 @@ impl ServerTls {
         };
         let acceptor = TlsAcceptor::from(Arc::clone(config));
         let stream = acceptor.accept(stream).await?;
-        let certificate = stream
-            .get_ref()
-            .1
-            .peer_certificates()
-            .and_then(|chain| chain.first());
-        let Some(certificate) = certificate else {
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let Some(certificate) = chain.first() else {
             return if strangers {
                 Ok(Arrival::Stranger(stream))
             } else {
                 Err(io::Error::other("the peer sent no certificate"))
             };
         };
-        let identity =
-            identity_of_certificate(certificate, &self.domain).map_err(io::Error::other)?;
+        let identity = self
+            .names
+            .identity_of(certificate)
+            .map_err(io::Error::other)?;
         let not_after = valid_until(certificate).map_err(io::Error::other)?;
         let fingerprint = hex::encode(Sha256::digest(certificate));
         let peer = PeerIdentity {
@@ -130,6 +158,7 @@ impl ServerTls {
             not_after,
             remote_addr,
             heard: Heard::default(),
+            shown: Shown::new(chain, configs.generation),
         };
         Ok(Arrival::Peer(stream, peer))
     }
@@ -137,14 +166,16 @@ impl ServerTls {
 
 fn build(material: Material) -> Result<Configs, String> {
     let roots = Arc::new(material.roots);
-    let config = |strangers: bool| {
+    let verifier = |strangers: bool| {
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider());
         let verifier = if strangers {
             verifier.allow_unauthenticated()
         } else {
             verifier
         };
-        let verifier = verifier.build().map_err(|error| error.to_string())?;
+        verifier.build().map_err(|error| error.to_string())
+    };
+    let config = |verifier: Arc<dyn ClientCertVerifier>| {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|error| error.to_string())?
@@ -156,9 +187,12 @@ fn build(material: Material) -> Result<Configs, String> {
         config.send_tls13_tickets = 0;
         Ok::<_, String>(Arc::new(config))
     };
+    let closed = verifier(false)?;
     Ok(Configs {
-        closed: config(false)?,
-        open: config(true)?,
+        closed: config(Arc::clone(&closed))?,
+        open: config(verifier(true)?)?,
+        verifier: closed,
+        generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
     })
 }
 

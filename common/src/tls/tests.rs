@@ -346,6 +346,42 @@ async fn a_peer_that_asks_for_nothing_is_cut_and_one_that_has_asked_is_not() {
     assert!(connections.next().await.unwrap().is_ok());
 }
 
+#[tokio::test]
+async fn a_peer_is_trusted_until_its_authority_is_not_however_it_got_in() {
+    let (dir, ca, new) = (TempDir::new().unwrap(), Ca::new(), Ca::new());
+    let own = held(&ca, &dir.path().join("s"), vec![loopback()]);
+    let root = |ca: &Ca| CertificateDer::from_pem_slice(ca.pem.as_bytes()).unwrap();
+    let credentials = |roots: Vec<CertificateDer<'static>>| TlsCredentials {
+        roots,
+        chain: own.chain.clone(),
+        key: own.key.clone_key(),
+    };
+    let both = vec![root(&ca), root(&new)];
+    let server = ServerTls::hold(credentials(both), domain()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = IncomingLimits::default();
+    let mut connections = incoming(listener, server.clone(), limits, CancellationToken::new());
+    let mut peers = Vec::new();
+    for (name, by) in [("old", &ca), ("new", &new)] {
+        let sans = vec![uri(&format!("spiffe://nabu/cluster/{name}"))];
+        let mut files = by.issue(&dir.path().join(name), sans);
+        files.ca = dir.path().join("s/ca.crt");
+        let client = ClientTls::load(files).unwrap();
+        let _open = dial(&client, address).await.unwrap();
+        let connection = connections.next().await.unwrap().unwrap();
+        let peer = tonic::transport::server::Connected::connect_info(&connection);
+        assert!(server.trusts(&peer));
+        peers.push(peer);
+    }
+    // The hub's own certificate is replaced; nothing else changes.
+    let both = vec![root(&ca), root(&new)];
+    server.replace(credentials(both)).unwrap();
+    assert!(peers.iter().all(|peer| server.trusts(peer)));
+    server.replace(credentials(vec![root(&new)])).unwrap();
+    assert!(!server.trusts(&peers[0]) && server.trusts(&peers[1]));
+}
+
 #[test]
 fn a_missing_or_empty_file_is_named() {
     let dir = TempDir::new().unwrap();

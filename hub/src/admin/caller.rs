@@ -68,7 +68,7 @@ impl Caller {
 mod tests {
     use std::time::Duration;
 
-    use nabu_common::tls::Heard;
+    use nabu_common::tls::{Heard, Shown};
 
     use super::*;
 
@@ -91,6 +91,7 @@ mod tests {
                 not_after,
                 remote_addr: ([127, 0, 0, 1], 1).into(),
                 heard: Heard::default(),
+                shown: Shown::default(),
             });
             Caller::of(&extensions, &Roles::new(Vec::new()), 0).role
         };
