@@ -26,7 +26,7 @@ use self::limit::FailureLimit;
 use self::metrics::EnrolmentMetrics;
 use crate::authority::HubAuthority;
 use crate::authority::signer::{Issued, RequestedKey};
-use crate::store::identity::SharedIdentities;
+use crate::store::identity::{Redeemed, SharedIdentities};
 use crate::store::{AuditEvent, SharedStore, StoreError};
 
 /// How long every refusal takes: longer than the store needs.
@@ -95,6 +95,7 @@ impl Enrolment {
             }
         };
         let record = issued.record.clone();
+        let der = issued.certificate.to_vec();
         let event = AuditEvent {
             at: now,
             actor: format!("agent/{cluster}"),
@@ -106,8 +107,15 @@ impl Enrolment {
         };
         let redeemed = self
             .identities
-            .redeem(&found.token.id, digest, record, event);
-        Ok(redeemed.await?.then_some(issued))
+            .redeem(&found.token.id, digest, record, der, event);
+        Ok(match redeemed.await? {
+            Redeemed::No => None,
+            Redeemed::New => Some(issued),
+            Redeemed::Again(record, der) => Some(Issued {
+                certificate: der.into(),
+                record,
+            }),
+        })
     }
 
     async fn refuse(&self, request: &EnrolRequest, remote: SocketAddr) {

@@ -6,3 +6,4 @@ mod grpcurl;
 mod nabuctl;
 mod operations;
 mod responses;
+mod revoked;
