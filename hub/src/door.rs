@@ -128,6 +128,7 @@ impl Door {
     ) {
         tasks.spawn(self.tls.clone().keep_fresh(shutdown.clone()));
         tasks.spawn(gateway.clone().enforce_revocations(shutdown.clone()));
+        tasks.spawn(gateway.clone().enforce_trust(shutdown.clone()));
         if let Some(authority) = &self.authority {
             tasks.spawn(Arc::clone(authority).keep_fresh(shutdown.clone()));
         }

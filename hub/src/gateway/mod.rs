@@ -12,6 +12,7 @@ mod ingest;
 pub mod metrics;
 mod outbox;
 mod session;
+mod trust;
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -79,6 +80,7 @@ struct Live {
     superseded: CancellationToken,
     /// Ends it for another reason.
     dismissal: Arc<identity::Dismissal>,
+    peer: PeerIdentity,
 }
 
 impl Gateway {

@@ -170,6 +170,7 @@ impl Session {
                 outbox: Arc::clone(&live.outbox),
                 superseded: live.superseded.clone(),
                 dismissal: Arc::clone(&live.dismissal),
+                peer: self.peer.clone(),
             },
         );
         if !registered {

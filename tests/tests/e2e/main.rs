@@ -9,6 +9,7 @@
     reason = "a test binary has no outside"
 )]
 
+mod authority;
 mod bed;
 mod binaries;
 mod clocks;

@@ -1,6 +1,7 @@
 //! Who gets no session, no certificate and no answer, and why; over real TLS.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
@@ -46,13 +47,13 @@ async fn channel(hub: &TestHub, tls: &ClientTls) -> Result<Channel> {
 type Change = Box<dyn FnOnce(&mut CertificateParams)>;
 
 /// The first answer to Hello, and what it was said on.
-type Said = (
+pub(crate) type Said = (
     Answer,
     mpsc::Sender<SessionRequest>,
     Streaming<nabu_proto::agent_v1::SessionResponse>,
 );
 
-async fn say_hello(hub: &TestHub, tls: &ClientTls) -> Result<Said> {
+pub(crate) async fn say_hello(hub: &TestHub, tls: &ClientTls) -> Result<Said> {
     say_hello_at(hub, tls, None).await
 }
 
@@ -79,6 +80,31 @@ async fn say_hello_at(hub: &TestHub, tls: &ClientTls, at: Option<jiff::Timestamp
 
 /// A certificate of the hub's authority, in the form that a test wants.
 fn certificate(hub: &TestHub, change: impl FnOnce(&mut CertificateParams)) -> Result<ClientTls> {
+    let (key, made, ca) = certified(hub, change)?;
+    Ok(ClientTls::hold(TlsCredentials {
+        roots: vec![CertificateDer::from_pem_slice(ca.as_bytes())?],
+        chain: vec![made.der().clone()],
+        key: PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der())),
+    })?)
+}
+
+/// The same as files in a folder.
+pub(crate) fn certificate_into(
+    hub: &TestHub,
+    folder: &Path,
+    change: impl FnOnce(&mut CertificateParams),
+) -> Result<()> {
+    let (key, made, ca) = certified(hub, change)?;
+    std::fs::create_dir_all(folder)?;
+    std::fs::write(folder.join("ca.crt"), ca)?;
+    std::fs::write(folder.join("tls.crt"), made.pem())?;
+    Ok(std::fs::write(folder.join("tls.key"), key.serialize_pem())?)
+}
+
+fn certified(
+    hub: &TestHub,
+    change: impl FnOnce(&mut CertificateParams),
+) -> Result<(KeyPair, rcgen::Certificate, String)> {
     let pki = hub.dir().join("pki");
     let ca = std::fs::read_to_string(pki.join("ca.crt"))?;
     let key = KeyPair::from_pem(&std::fs::read_to_string(pki.join("ca.key"))?)?;
@@ -89,14 +115,10 @@ fn certificate(hub: &TestHub, change: impl FnOnce(&mut CertificateParams)) -> Re
     change(&mut params);
     let key = KeyPair::generate()?;
     let made = params.signed_by(&key, &issuer)?;
-    Ok(ClientTls::hold(TlsCredentials {
-        roots: vec![CertificateDer::from_pem_slice(ca.as_bytes())?],
-        chain: vec![made.der().clone()],
-        key: PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der())),
-    })?)
+    Ok((key, made, ca))
 }
 
-fn uri(text: &str) -> Result<SanType> {
+pub(crate) fn uri(text: &str) -> Result<SanType> {
     Ok(SanType::URI(text.try_into()?))
 }
 
@@ -273,9 +295,15 @@ async fn every_token_that_is_not_good_is_refused_in_the_same_words_after_the_sam
     let key = KeyPair::generate()?;
     let used = hub.add_cluster("used", &[])?;
     let mut client = stranger(&hub, &used).await?;
-    client.enrol(request(token(&used)?, "used", &key)?).await?;
-    // The answer was lost: the same key gets another one.
-    client.enrol(request(token(&used)?, "used", &key)?).await?;
+    let first = client.enrol(request(token(&used)?, "used", &key)?).await?;
+    // The answer was lost: the same key gets it again, however often it asks.
+    for _ in 0..3 {
+        let again = client.enrol(request(token(&used)?, "used", &key)?).await?;
+        let chain = |answer: &EnrolResponse| answer.certificate.clone().map(|one| one.chain_der);
+        ensure!(chain(again.get_ref()) == chain(first.get_ref()));
+    }
+    let made = "SELECT count(*) FROM certificates WHERE identity = 'cluster/used'";
+    ensure!(sqlite(&hub, made)? == "1\n");
     let short = hub.add_cluster("short", &["--ttl", "1s"])?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let foreign = hub.add_cluster("foreign", &[])?;
@@ -373,7 +401,7 @@ async fn guesses_from_ever_new_addresses_fill_the_audit_log_no_further_than_its_
             async move {
                 let from = [127, 7, network, host].into();
                 let mut client = stranger_from(hub, added, from).await?;
-                let guess = format!("nabu1.prod-eu.{:0>43}", host);
+                let guess = format!("nabu1.prod-eu.{host:0>43}");
                 let answer = client.enrol(request(&guess, "prod-eu", key)?).await;
                 anyhow::Ok(answer.err().context("a guess was taken")?)
             }
