@@ -339,7 +339,9 @@ async fn a_peer_that_asks_for_nothing_is_cut_and_one_that_has_asked_is_not() {
         drop(other);
     };
     let dripping = async { while slow.write_all(b"P").await.is_ok() {} };
-    tokio::join!(cut, dripping);
+    let both = async { tokio::join!(cut, dripping) };
+    let cut = tokio::time::timeout(Duration::from_secs(30), both).await;
+    assert!(cut.is_ok(), "it is still open");
     heard.write_all(b"?").await.unwrap();
     assert_eq!(one.read_u8().await.unwrap(), b'?');
     assert!(dial(&client, address).await.is_ok(), "there is room again");
