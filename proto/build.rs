@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "proto/nabu/admin/v1/responses.proto",
         "proto/nabu/admin/v1/operations.proto",
         "proto/nabu/admin/v1/clusters.proto",
+        "proto/nabu/admin/v1/administrators.proto",
     ];
     for proto in protos {
         println!("cargo:rerun-if-changed={proto}");

@@ -190,7 +190,7 @@ case "${1:-}" in
 esac
 
 if $install; then
-  install_packages cc make git curl flock shellcheck sqlite3 node npm python3 pip3 gh zsh fish
+  install_packages cc make git curl flock shellcheck sqlite3 faketime node npm python3 pip3 gh zsh fish
 fi
 
 need cargo "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use nabu_common::identity::TrustDomain;
 use nabu_common::ids::ClusterId;
+use nabu_common::san::ClusterSan;
 use nabu_common::telemetry::LogArgs;
 use nabu_common::tls::{CaPin, HttpProxy, TlsFiles};
 use secrecy::SecretString;
@@ -110,6 +111,16 @@ pub struct Config {
     /// The trust domain of the fleet's certificates.
     #[arg(long, env = "NABU_AGENT_TRUST_DOMAIN", default_value = "nabu")]
     pub trust_domain: TrustDomain,
+
+    /// The URI name of agents' certificates, with {id} in the place of the cluster id, where your own PKI has another form;
+    /// `{trust_domain}` stands for --trust-domain. The hub needs the same.
+    #[arg(
+        long,
+        env = "NABU_AGENT_CLUSTER_SAN",
+        value_name = "URI",
+        conflicts_with_all = ["state_dir", "identity_secret"]
+    )]
+    pub cluster_san: Option<ClusterSan>,
 
     /// Folder in which the agent keeps its own key and certificate, which it gets with a join token and renews by
     /// itself. Instead of the three TLS files.

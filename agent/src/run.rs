@@ -7,8 +7,9 @@ use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use nabu_common::build;
-use nabu_common::identity::{Identity, identity_of_certificate};
+use nabu_common::identity::Identity;
 use nabu_common::ops::{self, Health};
+use nabu_common::san::Names;
 use nabu_common::tls::{ClientTls, install_crypto_provider};
 use prometheus_client::registry::Registry;
 use rustls::pki_types::CertificateDer;
@@ -198,18 +199,17 @@ fn check_certificate(config: &Config) -> anyhow::Result<()> {
     let path = config.tls_cert.display();
     let certificate = CertificateDer::from_pem_file(&config.tls_cert)
         .with_context(|| format!("cannot read {path}"))?;
-    let identity =
-        identity_of_certificate(&certificate, &config.trust_domain).with_context(|| {
-            format!(
-                "{path} is no agent certificate of trust domain {}",
-                config.trust_domain
-            )
-        })?;
+    let domain = &config.trust_domain;
+    let names = Names::new(domain.clone(), config.cluster_san.as_ref(), None);
+    let identity = names
+        .map_err(anyhow::Error::msg)?
+        .identity_of(&certificate)
+        .with_context(|| format!("{path} is no agent certificate of trust domain {domain}"))?;
     match identity {
         Identity::Cluster(id) if id == config.cluster_id => Ok(()),
         other => bail!(
             "{path} is for {}, but --cluster-id is {}; use this cluster's certificate, or correct --cluster-id",
-            other.uri(&config.trust_domain),
+            other,
             config.cluster_id
         ),
     }

@@ -132,6 +132,16 @@ pub enum IdentityError {
         /// The trust domain that was expected.
         domain: String,
     },
+    /// Its URI SAN fits none of the templates.
+    #[error("the URI SAN {uri:?} names nobody: expected {cluster} or {admin}")]
+    NamesNobody {
+        /// The URI, shortened.
+        uri: String,
+        /// How clusters are named.
+        cluster: String,
+        /// How administrators are named.
+        admin: String,
+    },
 }
 
 /// Who a (verified) certificate speaks for.
@@ -162,7 +172,7 @@ pub fn valid_until(der: &CertificateDer<'_>) -> Result<SystemTime, IdentityError
     Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
-fn uris_of_certificate(der: &CertificateDer<'_>) -> Result<Vec<String>, IdentityError> {
+pub(crate) fn uris_of_certificate(der: &CertificateDer<'_>) -> Result<Vec<String>, IdentityError> {
     let (_, certificate) = X509Certificate::from_der(der)
         .map_err(|error| IdentityError::Unreadable(error.to_string()))?;
     let names = certificate

@@ -10,6 +10,7 @@ pub mod crd;
 pub mod identity;
 pub mod ids;
 pub mod ops;
+pub mod san;
 pub mod shutdown;
 pub mod telemetry;
 pub mod tls;

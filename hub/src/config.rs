@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use nabu_common::identity::TrustDomain;
 use nabu_common::ids::ClusterId;
+use nabu_common::san::{AdminSan, ClusterSan, Names};
 use nabu_common::telemetry::LogArgs;
 
 use crate::admin::roles::RoleRule;
@@ -112,6 +113,26 @@ pub struct Config {
         default_value = "/etc/nabu/tls/tls.key"
     )]
     pub tls_key: PathBuf,
+
+    /// The URI name of agents' certificates, with {id} in the place of the cluster id, where your own PKI has another form than
+    /// `spiffe://{trust_domain}/cluster/{id}`; `{trust_domain}` stands for --trust-domain.
+    #[arg(
+        long,
+        env = "NABU_HUB_CLUSTER_SAN",
+        value_name = "URI",
+        conflicts_with_all = ["ca_encryption_key_file", "ca_cert_file"]
+    )]
+    pub cluster_san: Option<ClusterSan>,
+
+    /// The URI name of administrators' certificates, with {name} in the place of the name, where your own PKI has another form
+    /// than `spiffe://{trust_domain}/admin/{name}`.
+    #[arg(
+        long,
+        env = "NABU_HUB_ADMIN_SAN",
+        value_name = "URI",
+        conflicts_with_all = ["ca_encryption_key_file", "ca_cert_file"]
+    )]
+    pub admin_san: Option<AdminSan>,
 
     /// The database and the authority.
     #[command(flatten)]
@@ -264,6 +285,15 @@ impl Config {
             max_attempts: self.max_attempts,
             reserve: self.rate_limit_reserve,
         }
+    }
+
+    /// How certificates name whom they speak for.
+    ///
+    /// # Errors
+    /// If --cluster-san and --admin-san could be taken for each other.
+    pub fn names(&self) -> Result<Names, String> {
+        let domain = self.authority.trust_domain.clone();
+        Names::new(domain, self.cluster_san.as_ref(), self.admin_san.as_ref())
     }
 
     /// The labels of each cluster.

@@ -69,9 +69,11 @@ impl Door {
             Arc::clone(&identities),
         )
         .await?;
-        let tls = match &authority {
-            Some(authority) => authority.tls(),
-            None => ServerTls::load(files(config), config.authority.trust_domain.clone())?,
+        let tls = if let Some(authority) = &authority {
+            authority.tls()
+        } else {
+            let names = config.names().map_err(anyhow::Error::msg)?;
+            ServerTls::load(files(config), names)?
         };
         Ok(Self {
             tls,
@@ -126,6 +128,7 @@ impl Door {
     ) {
         tasks.spawn(self.tls.clone().keep_fresh(shutdown.clone()));
         tasks.spawn(gateway.clone().enforce_revocations(shutdown.clone()));
+        tasks.spawn(gateway.clone().enforce_trust(shutdown.clone()));
         if let Some(authority) = &self.authority {
             tasks.spawn(Arc::clone(authority).keep_fresh(shutdown.clone()));
         }

@@ -5,7 +5,7 @@
 
 pub mod credentials;
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -298,7 +298,12 @@ pub(crate) fn write(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> 
             .open(&new)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        std::fs::rename(&new, path)
+        std::fs::rename(&new, path)?;
+        // The name is in the folder, which is written by itself.
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     };
     written().map_err(|source| PkiError::File {
         action: "write",

@@ -14,6 +14,8 @@ use tokio_util::task::TaskTracker;
 use tonic::transport::Server;
 use tracing::{error, info};
 
+use crate::admin::administrators::Administrators;
+use crate::admin::barred::BarredAdmins;
 use crate::admin::guard::Guard;
 use crate::admin::journal::{Journal, journal};
 use crate::admin::local::LocalListener;
@@ -178,8 +180,8 @@ pub async fn serve(
     let agents = door.serve_agents(listeners.agents, gateway.clone(), shutdown.clone());
     let (journal, scribe) = journal(&mut registry);
     let audit = scribe.start(Arc::clone(&store));
-    let services = services(&config, &door, operator, &gateway, &dispatcher, &shutdown);
-    let guard = guard(&config, journal);
+    let (guard, doors) = administrators(&config, &door, journal, (&tasks, &shutdown)).await?;
+    let services = services(&config, doors, operator, &gateway, &dispatcher, &shutdown);
     let admin = admin::server::serve(
         listeners.admin,
         door.tls(),
@@ -233,15 +235,27 @@ async fn ended(executor: tokio::task::JoinHandle<()>) {
     }
 }
 
-fn guard(config: &Config, journal: Journal) -> Guard {
-    let roles = Roles::new(config.admin_roles.clone());
-    Guard::new(roles, journal, rustix::process::getuid().as_raw())
+/// Who is let in, and who answers about that.
+async fn administrators<'d>(
+    config: &Config,
+    door: &'d Door,
+    journal: Journal,
+    (tasks, shutdown): (&TaskTracker, &CancellationToken),
+) -> anyhow::Result<(Guard, (&'d Door, Administrators))> {
+    let roles = Arc::new(Roles::new(config.admin_roles.clone()));
+    let identities = door.identities().store;
+    let barred = BarredAdmins::load(Arc::clone(&identities), door.tls()).await?;
+    tasks.spawn(barred.clone().keep_fresh(shutdown.clone()));
+    let administrators = Administrators::new(identities, Arc::clone(&roles), barred.clone());
+    let own_uid = rustix::process::getuid().as_raw();
+    let guard = Guard::new(roles, barred, journal, own_uid);
+    Ok((guard, (door, administrators)))
 }
 
 /// What administrators are offered.
 fn services(
     config: &Config,
-    door: &Door,
+    (door, administrators): (&Door, Administrators),
     operator: Operator,
     gateway: &Gateway,
     dispatcher: &Dispatcher,
@@ -258,6 +272,7 @@ fn services(
             shutdown.clone(),
         ),
         clusters,
+        administrators,
         authority,
     }
 }

@@ -21,6 +21,7 @@ pub struct TestAgent {
     shown: Shown,
     ops_port: u16,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
     log_level: &'static str,
     process: Option<Process>,
 }
@@ -124,6 +125,7 @@ impl TestAgent {
             shown: Shown::Files(tls),
             ops_port: free_port()?,
             arguments: arguments.iter().map(ToString::to_string).collect(),
+            environment: Vec::new(),
             log_level: "info,nabu_agent=debug",
             process: None,
         })
@@ -133,6 +135,19 @@ impl TestAgent {
     pub fn with_hub_url(mut self, url: &str) -> Self {
         url.clone_into(&mut self.hub_url);
         self
+    }
+
+    /// With a clock that is off by so many seconds; time-outs are as they are.
+    pub fn with_clock_off(mut self, seconds: i32) -> Result<Self> {
+        let off = if seconds < 0 { "" } else { "+" };
+        for (name, value) in [
+            ("LD_PRELOAD", faketime()?.display().to_string()),
+            ("FAKETIME", format!("{off}{seconds}s")),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+        ] {
+            self.environment.push((name.to_owned(), value));
+        }
+        Ok(self)
     }
 
     /// Logs as little as in production.
@@ -156,6 +171,7 @@ impl TestAgent {
             .arg(format!("127.0.0.1:{}", self.ops_port))
             .env("NABU_LOG_LEVEL", self.log_level)
             .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("KUBECONFIG", &self.kubeconfig);
         match &self.shown {
             Shown::Files(tls) => {
@@ -235,4 +251,12 @@ impl TestAgent {
     pub async fn metric(&self, series: &str) -> Result<f64> {
         Ok(crate::hub::value_of(&self.metrics().await?, series))
     }
+}
+
+/// Where the package `faketime` has its library for programs with threads.
+fn faketime() -> Result<PathBuf> {
+    let libraries = std::fs::read_dir("/usr/lib")?.filter_map(Result::ok);
+    let mut places = libraries.map(|one| one.path().join("faketime/libfaketimeMT.so.1"));
+    let found = places.find(|place| place.exists());
+    found.context("libfaketime is missing; `make prerequisites` installs it")
 }

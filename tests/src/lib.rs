@@ -16,6 +16,7 @@ pub mod intents;
 pub mod mangle;
 pub mod objects;
 pub mod process;
+pub mod raw;
 pub mod repository;
 pub mod test_forge;
 pub mod wait;

@@ -20,7 +20,8 @@ pub fn mangle(body: &[u8], seed: u64) -> Vec<u8> {
     document.to_string().into_bytes()
 }
 
-fn mangle_bytes(body: &[u8], rng: &mut StdRng) -> Vec<u8> {
+/// Spoils bytes, whatever they are.
+pub fn mangle_bytes(body: &[u8], rng: &mut StdRng) -> Vec<u8> {
     let mut bytes = body.to_vec();
     let from = rng.random_range(0..=bytes.len());
     let to = (from + rng.random_range(0..64)).min(bytes.len());

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use nabu_common::identity::TrustDomain;
 use nabu_common::tls::{IncomingLimits, PeerIdentity, ServerTls, incoming};
 use nabu_proto::agent_v1::agent_service_server::{AgentService, AgentServiceServer};
 use nabu_proto::agent_v1::session_request::Frame as FromAgent;
@@ -43,6 +44,7 @@ impl AgentService for Service {
         request: Request<Streaming<SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let peer = request.extensions().get::<PeerIdentity>().cloned().unwrap();
+        peer.heard.note();
         let (answers, outgoing) = mpsc::channel(4096);
         let frames = request.into_inner();
         let session = Session {
@@ -58,7 +60,8 @@ impl AgentService for Service {
 impl Hub {
     pub(crate) async fn start(ca: &Ca, folder: &Path, shutdown: &CancellationToken) -> Self {
         let files = ca.issue(&folder.join("hub"), loopback());
-        let tls = ServerTls::load(files, "nabu".parse().unwrap()).unwrap();
+        let domain: TrustDomain = "nabu".parse().unwrap();
+        let tls = ServerTls::load(files, domain).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (opened, sessions) = mpsc::channel(8);

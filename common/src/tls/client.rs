@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
@@ -87,6 +88,7 @@ impl ClientTls {
             tls: self.clone(),
             server_name,
             proxy: None,
+            from: None,
         }
     }
 
@@ -95,6 +97,7 @@ impl ClientTls {
         uri: &Uri,
         server_name: Option<String>,
         proxy: Option<&HttpProxy>,
+        from: Option<IpAddr>,
     ) -> io::Result<TokioIo<TlsStream<TcpStream>>> {
         let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
         let host = uri
@@ -105,14 +108,28 @@ impl ClientTls {
         let name = server_name.unwrap_or_else(|| bare.to_owned());
         let name =
             ServerName::try_from(name).map_err(|error| invalid(format!("{uri}: {error}")))?;
-        let stream = match proxy {
-            Some(proxy) => proxy.connect(uri).await?,
-            None => TcpStream::connect((bare, port)).await?,
+        let stream = match (proxy, from) {
+            (Some(proxy), _) => proxy.connect(uri).await?,
+            (None, None) => TcpStream::connect((bare, port)).await?,
+            (None, Some(from)) => connect_from(from, bare, port).await?,
         };
         stream.set_nodelay(true)?;
         let connector = TlsConnector::from(self.config());
         Ok(TokioIo::new(connector.connect(name, stream).await?))
     }
+}
+
+async fn connect_from(from: IpAddr, host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut addresses = tokio::net::lookup_host((host, port)).await?;
+    let to = addresses
+        .find(|to| to.is_ipv4() == from.is_ipv4())
+        .ok_or_else(|| io::Error::other(format!("{host} has no address of the kind of {from}")))?;
+    let socket = match from {
+        IpAddr::V4(_) => TcpSocket::new_v4()?,
+        IpAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.bind(SocketAddr::new(from, 0))?;
+    socket.connect(to).await
 }
 
 fn build(material: Material) -> Result<ClientConfig, String> {
@@ -134,6 +151,7 @@ pub struct Connector {
     tls: ClientTls,
     server_name: Option<String>,
     proxy: Option<HttpProxy>,
+    from: Option<IpAddr>,
 }
 
 impl Connector {
@@ -141,6 +159,14 @@ impl Connector {
     #[must_use]
     pub fn through(self, proxy: Option<HttpProxy>) -> Self {
         Self { proxy, ..self }
+    }
+
+    /// Dials from this address of the machine, unless it goes through a proxy.
+    pub fn from_address(self, address: IpAddr) -> Self {
+        Self {
+            from: Some(address),
+            ..self
+        }
     }
 }
 
@@ -158,7 +184,8 @@ impl Service<Uri> for Connector {
             tls,
             server_name,
             proxy,
+            from,
         } = self.clone();
-        Box::pin(async move { tls.connect(&uri, server_name, proxy.as_ref()).await })
+        Box::pin(async move { tls.connect(&uri, server_name, proxy.as_ref(), from).await })
     }
 }

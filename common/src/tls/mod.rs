@@ -5,10 +5,13 @@
 //! [`crate::identity`].
 
 mod client;
+mod connection;
+mod crowd;
 mod pin;
 mod pinned;
 mod proxy;
 mod server;
+mod shares;
 mod strangers;
 #[cfg(test)]
 mod tests;
@@ -27,9 +30,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use client::{ClientTls, Connector};
+pub use connection::{Heard, PeerIdentity, Shown, TlsConnection};
+pub use crowd::{CrowdLimits, Doorway, Standing};
 pub use pin::CaPin;
 pub use proxy::HttpProxy;
-pub use server::{IncomingLimits, PeerIdentity, ServerTls, TlsConnection, incoming};
+pub use server::{IncomingLimits, ServerTls, incoming};
 pub use strangers::{
     StrangerAddress, StrangerConnection, StrangerLimits, incoming_with_strangers, network,
 };

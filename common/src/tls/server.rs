@@ -2,38 +2,43 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustls::ServerConfig;
+use rustls::pki_types::UnixTime;
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use sha2::{Digest as _, Sha256};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::server::Connected;
 use tracing::{debug, warn};
 
+use super::connection::{Heard, PeerIdentity, Shown, TlsConnection};
+use super::crowd::{CrowdLimits, Doorway, Standing};
+use super::shares::Shares;
 use super::strangers::Strangers;
 use super::{Material, Reloading, TlsCredentials, TlsError, TlsFiles, provider};
-use crate::identity::{Identity, TrustDomain, identity_of_certificate, valid_until};
+use crate::identity::{Identity, valid_until};
+use crate::san::Names;
 
 /// Connections that are shaken hands with and wait to be served.
 const READY_CONNECTIONS: usize = 16;
 /// How long to leave the listener alone after it failed, for example because no file descriptor is free.
 const AFTER_ACCEPT_ERROR: Duration = Duration::from_millis(100);
 
+static GENERATIONS: AtomicU64 = AtomicU64::new(1);
+
 /// The server's side of mutual TLS; clones share the certificates.
 #[derive(Clone)]
 pub struct ServerTls {
     config: Arc<Reloading<Configs>>,
-    domain: TrustDomain,
+    names: Arc<Names>,
 }
 
 /// One set of certificates, for two kinds of doors.
@@ -42,11 +47,15 @@ struct Configs {
     closed: Arc<ServerConfig>,
     /// Lets in who shows no certificate; one that is shown must be good.
     open: Arc<ServerConfig>,
+    /// Whom both trust.
+    verifier: Arc<dyn ClientCertVerifier>,
+    /// No other set of certificates has this number.
+    generation: u64,
 }
 
 /// Who has shaken hands.
-pub(super) enum Arrival {
-    Peer(TlsConnection),
+enum Arrival {
+    Peer(TlsStream<TcpStream>, PeerIdentity),
     Stranger(TlsStream<TcpStream>),
 }
 
@@ -55,10 +64,10 @@ impl ServerTls {
     ///
     /// # Errors
     /// If one cannot be used; the text names it.
-    pub fn load(files: TlsFiles, domain: TrustDomain) -> Result<Self, TlsError> {
+    pub fn load(files: TlsFiles, names: impl Into<Names>) -> Result<Self, TlsError> {
         Ok(Self {
             config: Arc::new(Reloading::load(files, build)?),
-            domain,
+            names: Arc::new(names.into()),
         })
     }
 
@@ -66,10 +75,10 @@ impl ServerTls {
     ///
     /// # Errors
     /// If they do not fit together.
-    pub fn hold(credentials: TlsCredentials, domain: TrustDomain) -> Result<Self, TlsError> {
+    pub fn hold(credentials: TlsCredentials, names: impl Into<Names>) -> Result<Self, TlsError> {
         Ok(Self {
             config: Arc::new(Reloading::hold(credentials, build)?),
-            domain,
+            names: Arc::new(names.into()),
         })
     }
 
@@ -94,6 +103,26 @@ impl ServerTls {
         self.config.reload()
     }
 
+    /// Whether nobody has changed the certificates since a peer was found good.
+    pub fn knows(&self, peer: &PeerIdentity) -> bool {
+        peer.shown.is_of(self.config.config().generation)
+    }
+
+    /// Whether a peer that has shaken hands would get through again: its certificate is still one of an authority that
+    /// is trusted now, and has not run out. Costs nothing as long as nobody changed the certificates.
+    pub fn trusts(&self, peer: &PeerIdentity) -> bool {
+        let configs = self.config.config();
+        peer.shown.is_of(configs.generation)
+            || peer.shown.chain().split_first().is_some_and(|(own, rest)| {
+                let now = UnixTime::now();
+                let trusted = configs.verifier.verify_client_cert(own, rest, now).is_ok();
+                if trusted {
+                    peer.shown.note(configs.generation);
+                }
+                trusted
+            })
+    }
+
     async fn handshake(
         &self,
         stream: TcpStream,
@@ -109,20 +138,18 @@ impl ServerTls {
         };
         let acceptor = TlsAcceptor::from(Arc::clone(config));
         let stream = acceptor.accept(stream).await?;
-        let certificate = stream
-            .get_ref()
-            .1
-            .peer_certificates()
-            .and_then(|chain| chain.first());
-        let Some(certificate) = certificate else {
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let Some(certificate) = chain.first() else {
             return if strangers {
                 Ok(Arrival::Stranger(stream))
             } else {
                 Err(io::Error::other("the peer sent no certificate"))
             };
         };
-        let identity =
-            identity_of_certificate(certificate, &self.domain).map_err(io::Error::other)?;
+        let identity = self
+            .names
+            .identity_of(certificate)
+            .map_err(io::Error::other)?;
         let not_after = valid_until(certificate).map_err(io::Error::other)?;
         let fingerprint = hex::encode(Sha256::digest(certificate));
         let peer = PeerIdentity {
@@ -130,21 +157,25 @@ impl ServerTls {
             fingerprint,
             not_after,
             remote_addr,
+            heard: Heard::default(),
+            shown: Shown::new(chain, configs.generation),
         };
-        Ok(Arrival::Peer(TlsConnection { stream, peer }))
+        Ok(Arrival::Peer(stream, peer))
     }
 }
 
 fn build(material: Material) -> Result<Configs, String> {
     let roots = Arc::new(material.roots);
-    let config = |strangers: bool| {
+    let verifier = |strangers: bool| {
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider());
         let verifier = if strangers {
             verifier.allow_unauthenticated()
         } else {
             verifier
         };
-        let verifier = verifier.build().map_err(|error| error.to_string())?;
+        verifier.build().map_err(|error| error.to_string())
+    };
+    let config = |verifier: Arc<dyn ClientCertVerifier>| {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|error| error.to_string())?
@@ -156,41 +187,40 @@ fn build(material: Material) -> Result<Configs, String> {
         config.send_tls13_tickets = 0;
         Ok::<_, String>(Arc::new(config))
     };
+    let closed = verifier(false)?;
     Ok(Configs {
-        closed: config(false)?,
-        open: config(true)?,
+        closed: config(Arc::clone(&closed))?,
+        open: config(verifier(true)?)?,
+        verifier: closed,
+        generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
     })
 }
 
-/// Bounds on peers that have not shown who they are.
+/// Bounds on what peers may take before they do anything.
 #[derive(Clone, Copy, Debug)]
 pub struct IncomingLimits {
     /// Handshakes that may be under way at one time.
-    pub handshakes: usize,
+    pub handshakes: CrowdLimits,
     /// How long one may take.
     pub timeout: Duration,
+    /// How long a peer may take for its first request.
+    pub first_request: Duration,
+    /// Connections that may be open of one identity.
+    pub from_one_peer: usize,
 }
 
 impl Default for IncomingLimits {
     fn default() -> Self {
         Self {
-            handshakes: 1024,
+            handshakes: CrowdLimits {
+                all: 1024,
+                from_one_address: 256,
+            },
             timeout: Duration::from_secs(10),
+            first_request: Duration::from_secs(10),
+            from_one_peer: 128,
         }
     }
-}
-
-/// Who is at the other end; a request extension in tonic services.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerIdentity {
-    /// From the verified certificate.
-    pub identity: Identity,
-    /// SHA-256 of the certificate, in hex.
-    pub fingerprint: String,
-    /// When the certificate runs out.
-    pub not_after: SystemTime,
-    /// Where the connection comes from.
-    pub remote_addr: SocketAddr,
 }
 
 /// Verified connections of a listener, until `shutdown`. A slow or silent handshake holds up nobody.
@@ -212,25 +242,23 @@ pub(super) fn accept(
     shutdown: CancellationToken,
 ) -> ReceiverStream<io::Result<TlsConnection>> {
     let (ready, connections) = mpsc::channel(READY_CONNECTIONS);
+    let door = Door {
+        tls,
+        limits,
+        strangers,
+        peers: Shares::new(limits.from_one_peer),
+        ready,
+    };
     tokio::spawn(async move {
-        let accepting = accept_all(&listener, &tls, limits, strangers.as_ref(), &ready);
+        let accepting = accept_all(&listener, &door);
         let _ = shutdown.run_until_cancelled(accepting).await;
     });
     ReceiverStream::new(connections)
 }
 
-async fn accept_all(
-    listener: &TcpListener,
-    tls: &ServerTls,
-    limits: IncomingLimits,
-    strangers: Option<&Strangers>,
-    ready: &mpsc::Sender<io::Result<TlsConnection>>,
-) {
-    let slots = Arc::new(Semaphore::new(limits.handshakes));
+async fn accept_all(listener: &TcpListener, door: &Door) {
+    let doorway = Doorway::new(door.limits.handshakes);
     loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
-            return;
-        };
         let (stream, remote_addr) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -239,78 +267,58 @@ async fn accept_all(
                 continue;
             }
         };
-        let (tls, ready, strangers) = (tls.clone(), ready.clone(), strangers.cloned());
-        tokio::spawn(async move {
-            let handshake = tls.handshake(stream, remote_addr, strangers.is_some());
-            match tokio::time::timeout(limits.timeout, handshake).await {
-                Ok(Ok(Arrival::Peer(connection))) => {
-                    drop(slot);
-                    let _ = ready.send(Ok(connection)).await;
-                }
-                Ok(Ok(Arrival::Stranger(stream))) => {
-                    drop(slot);
-                    if let Some(strangers) = strangers {
-                        strangers.admit(stream, remote_addr);
-                    }
-                }
-                Ok(Err(error)) => warn!(%remote_addr, %error, "refused a connection"),
-                Err(_) => debug!(%remote_addr, "a TLS handshake took too long"),
+        let Some(standing) = doorway.enter(remote_addr.ip()).await else {
+            debug!(%remote_addr, "too many TLS handshakes from one address");
+            continue;
+        };
+        tokio::spawn(door.clone().pass(stream, remote_addr, standing));
+    }
+}
+
+/// What every newcomer passes.
+#[derive(Clone)]
+struct Door {
+    tls: ServerTls,
+    limits: IncomingLimits,
+    strangers: Option<Strangers>,
+    peers: Shares<Identity>,
+    ready: mpsc::Sender<io::Result<TlsConnection>>,
+}
+
+impl Door {
+    async fn pass(self, stream: TcpStream, remote_addr: SocketAddr, standing: Standing) {
+        let handshake = self
+            .tls
+            .handshake(stream, remote_addr, self.strangers.is_some());
+        let handshake = tokio::time::timeout(self.limits.timeout, handshake);
+        let arrival = tokio::select! {
+            biased;
+            arrival = handshake => arrival,
+            () = standing.gives_way() => {
+                debug!(%remote_addr, "a TLS handshake gives way to others");
+                return;
             }
-        });
-    }
-}
-
-/// A connection whose peer has shown who it is.
-#[derive(Debug)]
-pub struct TlsConnection {
-    stream: TlsStream<TcpStream>,
-    peer: PeerIdentity,
-}
-
-impl Connected for TlsConnection {
-    type ConnectInfo = PeerIdentity;
-
-    fn connect_info(&self) -> PeerIdentity {
-        self.peer.clone()
-    }
-}
-
-impl AsyncRead for TlsConnection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for TlsConnection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        };
+        drop(standing);
+        match arrival {
+            Ok(Ok(Arrival::Peer(stream, peer))) => self.let_in(stream, peer).await,
+            Ok(Ok(Arrival::Stranger(stream))) => {
+                if let Some(strangers) = &self.strangers {
+                    strangers.admit(stream, remote_addr);
+                }
+            }
+            Ok(Err(error)) => warn!(%remote_addr, %error, "refused a connection"),
+            Err(_) => debug!(%remote_addr, "a TLS handshake took too long"),
+        }
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+    async fn let_in(&self, stream: TlsStream<TcpStream>, peer: PeerIdentity) {
+        let Some(share) = self.peers.take(peer.identity.clone()) else {
+            warn!(peer = %peer.identity, remote_addr = %peer.remote_addr, "too many connections of one peer");
+            return;
+        };
+        let first_request = self.limits.first_request;
+        let connection = TlsConnection::new(stream, peer, first_request, share);
+        let _ = self.ready.send(Ok(connection)).await;
     }
 }

@@ -21,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::server::Connected;
 use tracing::debug;
 
-use super::server::{self, IncomingLimits, ServerTls, TlsConnection};
+use super::connection::TlsConnection;
+use super::server::{self, IncomingLimits, ServerTls};
 
 /// Bounds on connections without a certificate.
 #[derive(Clone, Copy, Debug)]

@@ -239,8 +239,12 @@ async fn silent_handshakes_do_not_hold_up_others_and_are_ended() {
     let server =
         ServerTls::load(ca.issue(&dir.path().join("s"), vec![loopback()]), domain()).unwrap();
     let limits = IncomingLimits {
-        handshakes: 4,
+        handshakes: CrowdLimits {
+            all: 4,
+            from_one_address: 64,
+        },
         timeout: Duration::from_millis(300),
+        ..IncomingLimits::default()
     };
     let address = serve(&server, limits, &shutdown).await;
     let mut silent = Vec::new();
@@ -257,6 +261,127 @@ async fn silent_handshakes_do_not_hold_up_others_and_are_ended() {
         let _ = stream.read_to_end(&mut rest).await;
         assert!(rest.is_empty());
     }
+}
+
+/// Whether the server ends the connection by itself.
+async fn is_ended(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> bool {
+    let mut rest = Vec::new();
+    let end = stream.read_to_end(&mut rest);
+    tokio::time::timeout(Duration::from_secs(30), end)
+        .await
+        .is_ok()
+}
+
+#[tokio::test]
+async fn silent_handshakes_of_one_address_take_nothing_from_others_nor_for_long_from_itself() {
+    let (dir, ca, shutdown) = (TempDir::new().unwrap(), Ca::new(), CancellationToken::new());
+    let server =
+        ServerTls::load(ca.issue(&dir.path().join("s"), vec![loopback()]), domain()).unwrap();
+    let limits = IncomingLimits {
+        handshakes: CrowdLimits {
+            all: 64,
+            from_one_address: 4,
+        },
+        // They would stay for ever.
+        timeout: Duration::from_hours(1),
+        ..IncomingLimits::default()
+    };
+    let address = serve(&server, limits, &shutdown).await;
+    let mut silent = Vec::new();
+    for _ in 0..16 {
+        silent.push(tokio::net::TcpStream::connect(address).await.unwrap());
+    }
+    for refused in &mut silent[4..] {
+        assert!(is_ended(refused).await);
+    }
+    let files = ca.issue(&dir.path().join("c"), vec![uri("spiffe://nabu/cluster/a")]);
+    let client = ClientTls::load(files).unwrap();
+    // From the same address: the oldest gives way as soon as it has had its second.
+    let mut answer = dial_and_ask(&client, address).await;
+    while answer.is_err() {
+        answer = dial_and_ask(&client, address).await;
+    }
+    assert_eq!(answer.unwrap(), "cluster/a");
+    assert!(is_ended(&mut silent[0]).await);
+}
+
+#[tokio::test]
+async fn a_peer_that_asks_for_nothing_is_cut_and_one_that_has_asked_is_not() {
+    let (dir, ca) = (TempDir::new().unwrap(), Ca::new());
+    let server =
+        ServerTls::load(ca.issue(&dir.path().join("s"), vec![loopback()]), domain()).unwrap();
+    let limits = IncomingLimits {
+        first_request: Duration::from_millis(300),
+        from_one_peer: 2,
+        ..IncomingLimits::default()
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut connections = incoming(listener, server, limits, CancellationToken::new());
+    let files = ca.issue(&dir.path().join("c"), vec![uri("spiffe://nabu/cluster/a")]);
+    let client = ClientTls::load(files).unwrap();
+    let (mut heard, mut slow) = (
+        dial(&client, address).await.unwrap(),
+        dial(&client, address).await.unwrap(),
+    );
+    let mut one = connections.next().await.unwrap().unwrap();
+    let mut other = connections.next().await.unwrap().unwrap();
+    let mut third = dial(&client, address).await.unwrap();
+    assert!(is_ended(&mut third).await, "it has its two connections");
+
+    tonic::transport::server::Connected::connect_info(&one)
+        .heard
+        .note();
+    let cut = async {
+        let mut byte = [0; 1];
+        // Something comes again and again, and never a request.
+        while other.read_exact(&mut byte).await.is_ok() {}
+        drop(other);
+    };
+    let dripping = async { while slow.write_all(b"P").await.is_ok() {} };
+    let both = async { tokio::join!(cut, dripping) };
+    let cut = tokio::time::timeout(Duration::from_secs(30), both).await;
+    assert!(cut.is_ok(), "it is still open");
+    heard.write_all(b"?").await.unwrap();
+    assert_eq!(one.read_u8().await.unwrap(), b'?');
+    assert!(dial(&client, address).await.is_ok(), "there is room again");
+    assert!(connections.next().await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn a_peer_is_trusted_until_its_authority_is_not_however_it_got_in() {
+    let (dir, ca, new) = (TempDir::new().unwrap(), Ca::new(), Ca::new());
+    let own = held(&ca, &dir.path().join("s"), vec![loopback()]);
+    let root = |ca: &Ca| CertificateDer::from_pem_slice(ca.pem.as_bytes()).unwrap();
+    let credentials = |roots: Vec<CertificateDer<'static>>| TlsCredentials {
+        roots,
+        chain: own.chain.clone(),
+        key: own.key.clone_key(),
+    };
+    let both = vec![root(&ca), root(&new)];
+    let server = ServerTls::hold(credentials(both), domain()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = IncomingLimits::default();
+    let mut connections = incoming(listener, server.clone(), limits, CancellationToken::new());
+    let mut peers = Vec::new();
+    for (name, by) in [("old", &ca), ("new", &new)] {
+        let sans = vec![uri(&format!("spiffe://nabu/cluster/{name}"))];
+        let mut files = by.issue(&dir.path().join(name), sans);
+        files.ca = dir.path().join("s/ca.crt");
+        let client = ClientTls::load(files).unwrap();
+        let _open = dial(&client, address).await.unwrap();
+        let connection = connections.next().await.unwrap().unwrap();
+        let peer = tonic::transport::server::Connected::connect_info(&connection);
+        assert!(server.trusts(&peer));
+        peers.push(peer);
+    }
+    // The hub's own certificate is replaced; nothing else changes.
+    let both = vec![root(&ca), root(&new)];
+    server.replace(credentials(both)).unwrap();
+    assert!(peers.iter().all(|peer| server.trusts(peer)));
+    server.replace(credentials(vec![root(&new)])).unwrap();
+    assert!(!server.trusts(&peers[0]) && server.trusts(&peers[1]));
 }
 
 #[test]

@@ -23,6 +23,7 @@ use crate::authority::signer::RequestedKey;
 use crate::authority::{AuthorityError, HubAuthority, rotation};
 use crate::enrolment::time;
 use crate::pki::credentials::pem;
+use crate::store::administrators::Barred;
 use crate::store::identity::SharedIdentities;
 
 /// Answers administrators about the hub's authority.
@@ -98,6 +99,13 @@ impl AuthorityService for AuthorityAdmin {
             return Err(Status::invalid_argument(
                 "name: use letters, digits, '-', '_' and '.'",
             ));
+        }
+        let revocations = self.identities.revocations().await.map_err(failed)?;
+        let barred = Barred::Name(name.clone());
+        if revocations.iter().any(|one| one.barred == barred) {
+            let message =
+                format!("admin/{name} is revoked; `nabuctl admin restore {name}` takes that back");
+            return Err(Status::failed_precondition(message));
         }
         let lifetime = lifetime(request.lifetime)?;
         let key = RequestedKey::of_request(&request.csr_der)

@@ -1,12 +1,12 @@
 //! Who calls the admin API: an administrator by certificate, or the machine's own operator by the Unix socket.
 
-use std::time::SystemTime;
-
 use nabu_common::identity::Identity;
 use nabu_common::tls::PeerIdentity;
 use tonic::transport::server::UdsConnectInfo;
 
+use super::barred::{self, Reason};
 use super::roles::{Role, Roles};
+use crate::store::administrators::Certified;
 
 /// Whoever calls, as the audit log names them; a request extension in the services.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,16 +15,34 @@ pub struct Caller {
     pub actor: String,
     /// What they may do; `None` for those who may nothing here.
     pub role: Option<Role>,
+    /// The administrator's certificate; `None` at the socket.
+    pub certified: Option<Certified>,
+    /// Why the certificate counts for nothing, if it does.
+    pub barred: Option<Reason>,
 }
 
 impl Caller {
     /// Whoever is at the other end of a connection.
-    pub(super) fn of(extensions: &http::Extensions, roles: &Roles, own_uid: u32) -> Self {
+    pub(super) fn of(
+        extensions: &http::Extensions,
+        roles: &Roles,
+        own_uid: u32,
+        bars: impl FnOnce(&PeerIdentity) -> Option<Reason>,
+    ) -> Self {
         if let Some(peer) = extensions.get::<PeerIdentity>() {
             let mut caller = Self::certified(&peer.identity, roles);
-            // A connection may outlive the certificate that it was opened with.
-            if peer.not_after <= SystemTime::now() {
+            caller.certified = barred::certified(peer);
+            caller.barred = if barred::ran_out(peer) {
+                Some(Reason::RanOut)
+            } else {
+                bars(peer)
+            };
+            if caller.barred.is_some() {
                 caller.role = None;
+            }
+            // Who may nothing here may not stay either.
+            if caller.role.is_some() {
+                peer.heard.note();
             }
             return caller;
         }
@@ -42,6 +60,8 @@ impl Caller {
         Self {
             actor: identity.to_string(),
             role,
+            certified: None,
+            barred: None,
         }
     }
 
@@ -49,6 +69,8 @@ impl Caller {
         Self {
             actor: format!("local/{uid}"),
             role: (uid == 0 || uid == own_uid).then_some(Role::Admin),
+            certified: None,
+            barred: None,
         }
     }
 
@@ -56,13 +78,17 @@ impl Caller {
         Self {
             actor: "nobody".to_owned(),
             role: None,
+            certified: None,
+            barred: None,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
+
+    use nabu_common::tls::{Heard, Shown};
 
     use super::*;
 
@@ -76,20 +102,24 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_ran_out_has_no_role_on_a_connection_that_is_still_open() {
-        let role = |not_after| {
+    fn a_certificate_that_ran_out_or_is_revoked_has_no_role_on_a_connection_that_is_still_open() {
+        let caller = |not_after, reason| {
             let mut extensions = http::Extensions::new();
             extensions.insert(PeerIdentity {
                 identity: Identity::Admin("ada".to_owned()),
                 fingerprint: "f".to_owned(),
                 not_after,
                 remote_addr: ([127, 0, 0, 1], 1).into(),
+                heard: Heard::default(),
+                shown: Shown::default(),
             });
-            Caller::of(&extensions, &Roles::new(Vec::new()), 0).role
+            Caller::of(&extensions, &Roles::new(Vec::new()), 0, |_| reason)
         };
         let (minute, now) = (Duration::from_mins(1), SystemTime::now());
-        assert_eq!(role(now + minute), Some(Role::Admin));
-        assert_eq!(role(now - minute), None);
+        assert_eq!(caller(now + minute, None).role, Some(Role::Admin));
+        assert_eq!(caller(now - minute, None).barred, Some(Reason::RanOut));
+        assert_eq!(caller(now - minute, None).role, None);
+        assert_eq!(caller(now + minute, Some(Reason::Revoked)).role, None);
     }
 
     #[test]

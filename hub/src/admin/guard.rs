@@ -5,11 +5,13 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use jiff::Timestamp;
+use nabu_common::tls::PeerIdentity;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 use tower::{Layer, Service};
 
+use super::barred::BarredAdmins;
 use super::caller::Caller;
 use super::journal::Journal;
 use super::roles::{self, Method, Roles};
@@ -37,15 +39,18 @@ impl Target {
 #[derive(Clone)]
 pub struct Guard {
     roles: Arc<Roles>,
+    barred: BarredAdmins,
     journal: Journal,
     own_uid: u32,
 }
 
 impl Guard {
-    /// A guard with these roles that writes to this journal. `own_uid` is the hub's own user.
-    pub fn new(roles: Roles, journal: Journal, own_uid: u32) -> Self {
+    /// A guard with these roles that lets in nobody who is barred, and writes to this journal. `own_uid` is the hub's own
+    /// user.
+    pub fn new(roles: Arc<Roles>, barred: BarredAdmins, journal: Journal, own_uid: u32) -> Self {
         Self {
-            roles: Arc::new(roles),
+            roles,
+            barred,
             journal,
             own_uid,
         }
@@ -95,7 +100,9 @@ where
         } else {
             "unknown".to_owned()
         };
-        let caller = Caller::of(request.extensions(), &guard.roles, guard.own_uid);
+        let bars = |peer: &PeerIdentity| guard.barred.bars(peer);
+        let caller = Caller::of(request.extensions(), &guard.roles, guard.own_uid, bars);
+        let peer = request.extensions().get::<PeerIdentity>().cloned();
         let target = Target::default();
         let call = AdminCall {
             at: Timestamp::now(),
@@ -130,7 +137,10 @@ where
                 ..call
             };
             guard.note(call, method, code, detail).await;
-            Ok(answer)
+            Ok(match peer {
+                Some(peer) => guard.barred.watch(answer, peer),
+                None => answer,
+            })
         })
     }
 }
@@ -150,23 +160,24 @@ impl Guard {
 
 /// Whether a caller may use a method.
 fn admit(caller: &Caller, method: Method, path: &str) -> Result<(), Status> {
-    let (reason, message) = match caller.role {
-        Some(role) if role >= method.least => return Ok(()),
-        Some(role) => (
+    let (reason, message) = match (caller.role, caller.barred) {
+        (_, Some(reason)) => (reason.word(), reason.message(&caller.actor)),
+        (Some(role), None) if role >= method.least => return Ok(()),
+        (Some(role), None) => (
             "ROLE_TOO_LOW",
             format!(
                 "{path} needs the role {}, and {} has the role {role}; --admin-role of the hub gives roles",
                 method.least, caller.actor
             ),
         ),
-        None if caller.actor.starts_with("admin/") => (
+        (None, None) if caller.actor.starts_with("admin/") => (
             "NO_ROLE",
             format!(
                 "no --admin-role of the hub names {}; it needs the role {} for {path}",
                 caller.actor, method.least
             ),
         ),
-        None => (
+        (None, None) => (
             "NOT_AN_ADMINISTRATOR",
             format!(
                 "this door is for administrators, not for {}: the certificate's URI SAN must be \
@@ -198,6 +209,7 @@ fn outcome(answer: &http::Response<Body>) -> (Code, String) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::barred::Reason;
     use super::super::roles::Role;
     use super::*;
 
@@ -205,6 +217,8 @@ mod tests {
         Caller {
             actor: actor.to_owned(),
             role,
+            certified: None,
+            barred: None,
         }
     }
 
@@ -234,5 +248,10 @@ mod tests {
             refusal(&caller("cluster/prod-eu", None), list).as_deref(),
             Some("NOT_AN_ADMINISTRATOR")
         );
+        let barred = Caller {
+            barred: Some(Reason::Revoked),
+            ..caller("admin/ada", None)
+        };
+        assert_eq!(refusal(&barred, list).as_deref(), Some("REVOKED"));
     }
 }

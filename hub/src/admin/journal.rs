@@ -20,6 +20,11 @@ const WAITING: usize = 1024;
 const BATCH: usize = 128;
 /// Within this time the same question is written once.
 const FOLD: Duration = Duration::from_mins(1);
+/// Questions that are remembered at one time. More are about [`ANYTHING`], so that nobody fills memory, or the log, by
+/// asking for what there is not.
+const REMEMBERED: usize = 4096;
+/// What a question is about that is one of too many.
+const ANYTHING: &str = "*";
 /// How often what was counted is looked at.
 const LOOK: Duration = Duration::from_secs(5);
 /// How long an answer waits for its audit line at most.
@@ -193,13 +198,17 @@ impl Folding {
     }
 
     /// Gives a question back if it is to be written now.
-    fn take(&mut self, call: AdminCall) -> Option<AdminCall> {
-        let key = (
+    fn take(&mut self, mut call: AdminCall) -> Option<AdminCall> {
+        let mut key = (
             call.actor.clone(),
             call.method.clone(),
             call.target.clone(),
             call.outcome.clone(),
         );
+        if self.seen.len() >= REMEMBERED && !self.seen.contains_key(&key) {
+            ANYTHING.clone_into(&mut key.2);
+            ANYTHING.clone_into(&mut call.target);
+        }
         if let Some(seen) = self.seen.get_mut(&key) {
             seen.again += 1;
             seen.last = call.at;
@@ -272,5 +281,22 @@ mod tests {
         assert!(lines[0].detail.starts_with("2 times more since 2027-"));
         assert!(folding.is_empty());
         assert!(folding.take(call(62, "a")).is_some(), "a new minute");
+    }
+
+    #[test]
+    fn questions_about_ever_new_things_fill_neither_memory_nor_the_log() {
+        let mut folding = Folding::default();
+        let asked = (0..100_000).map(|number| call(0, &number.to_string()));
+        let written = asked
+            .filter_map(|call| folding.take(call))
+            .collect::<Vec<_>>();
+        assert_eq!(written.len(), REMEMBERED + 1);
+        assert_eq!(written.last().unwrap().target, ANYTHING);
+        assert_eq!(folding.seen.len(), REMEMBERED + 1);
+        let lines = folding.over(call(61, "").at);
+        let counted = lines.iter().map(|line| (&*line.target, &*line.detail));
+        let counted: Vec<_> = counted.collect();
+        assert_eq!(counted.len(), 1);
+        assert!(counted[0].1.starts_with("95903 times more"), "{counted:?}");
     }
 }

@@ -1,9 +1,12 @@
 //! The administrators' door: questions about clusters and responses, over mutual TLS, with health and reflection.
 //!
-//! Everybody passes the [`guard`], which knows who calls ([`caller`]) and what they may ([`roles`]), and writes it down
+//! Everybody passes the [`guard`], which knows who calls ([`caller`]), what they may ([`roles`]) and who may nothing any more
+//! ([`barred`]), and writes it down
 //! ([`journal`]). Answers come from the store; wire types end in [`convert`], refusals are made in [`errors`].
 
+pub mod administrators;
 pub mod authority;
+pub mod barred;
 pub mod caller;
 pub mod clusters;
 mod convert;

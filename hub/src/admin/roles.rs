@@ -157,6 +157,15 @@ const METHODS: &[(&str, Method)] = &[
         "nabu.admin.v1.AuthorityService/RollBackRotation",
         Role::Admin,
     ),
+    asks("nabu.admin.v1.AdministratorService/ListAdministrators"),
+    changes(
+        "nabu.admin.v1.AdministratorService/RevokeAdministrator",
+        Role::Admin,
+    ),
+    changes(
+        "nabu.admin.v1.AdministratorService/RestoreAdministrator",
+        Role::Admin,
+    ),
     asks("grpc.reflection.v1.ServerReflection/ServerReflectionInfo"),
     // Probes ask every few seconds, and learn nothing but that the port serves.
     (

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use nabu_common::tls::{IncomingLimits, ServerTls, incoming};
 use nabu_proto::admin_v1::admin_service_server::AdminServiceServer;
+use nabu_proto::admin_v1::administrator_service_server::AdministratorServiceServer;
 use nabu_proto::admin_v1::authority_service_server::AuthorityServiceServer;
 use nabu_proto::admin_v1::cluster_service_server::ClusterServiceServer;
 use nabu_proto::admin_v1::operations_service_server::OperationsServiceServer;
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
 use super::Admin;
+use super::administrators::Administrators;
 use super::authority::AuthorityAdmin;
 use super::clusters::Clusters;
 use super::guard::Guard;
@@ -34,6 +36,8 @@ pub struct Services {
     pub admin: Admin,
     /// Identities of clusters.
     pub clusters: Clusters,
+    /// Who may call.
+    pub administrators: Administrators,
     /// The hub's own authority, if it has one.
     pub authority: Option<AuthorityAdmin>,
 }
@@ -89,6 +93,7 @@ async fn routes(services: Services) -> anyhow::Result<Routes> {
         .add_service(ResponseServiceServer::from_arc(Arc::clone(&admin)))
         .add_service(OperationsServiceServer::from_arc(admin))
         .add_service(ClusterServiceServer::new(services.clusters))
+        .add_service(AdministratorServiceServer::new(services.administrators))
         .add_service(health)
         .add_service(reflection);
     Ok(match services.authority {

@@ -1,9 +1,10 @@
 //! The certificates that the hub makes: for agents, administrators and itself, by an authority of its own.
 //!
-//! The authority is the built-in one, whose key is sealed in the store ([`seal`]), or one from files. [`signer`] makes
+//! The authority is the built-in one, whose key is sealed in the store ([`seal`]), or one from files ([`files`]). [`signer`] makes
 //! certificates, [`rotation`] decides how one authority takes over from another. What was certified, the store knows; who
 //! may ask for a certificate is decided by [`crate::enrolment`], [`crate::gateway`] and [`crate::admin`].
 
+mod files;
 pub mod first_admin;
 mod reseal;
 pub mod rotation;
@@ -20,13 +21,13 @@ use nabu_common::identity::TrustDomain;
 use nabu_common::ids::ClusterId;
 use nabu_common::tls::{CaPin, ServerTls, TlsCredentials, TlsError};
 use rcgen::KeyPair;
-use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use self::files::AuthorityFiles;
 use self::rotation::RotationError;
 use self::seal::{SealError, SealingKey};
 use self::signer::{Issued, RequestedKey, SignError, Signer};
@@ -70,7 +71,7 @@ pub enum AuthorityError {
     },
     /// The authority comes from files.
     #[error(
-        "the authority comes from --ca-cert-file; replace the files, with both certificates trusted for a while, instead of \
+        "the authority comes from --ca-cert-file; replace the files, with both certificates in it for a while, instead of \
         rotating"
     )]
     FromFiles,
@@ -95,6 +96,8 @@ impl From<PkiError> for AuthorityError {
 struct Ring {
     state: AuthorityState,
     known: Vec<Known>,
+    /// Certificates of authorities that are trusted and whose keys are elsewhere.
+    others: Vec<CertificateDer<'static>>,
 }
 
 struct Known {
@@ -126,7 +129,7 @@ pub struct AuthorityView {
 
 enum Source {
     Stored(SealingKey),
-    Files,
+    Files(AuthorityFiles),
 }
 
 /// The hub's authority.
@@ -163,7 +166,9 @@ impl HubAuthority {
             let ring = open_stored(&identities, &key, &config.trust_domain).await?;
             (Source::Stored(key), ring)
         } else if let (Some(cert), Some(key)) = (&config.ca_cert_file, &config.ca_key_file) {
-            (Source::Files, open_files(cert.clone(), key.clone())?)
+            let files = AuthorityFiles::new(cert.clone(), key.clone());
+            let ring = files.ring(1)?;
+            (Source::Files(files), ring)
         } else {
             return Ok(None);
         };
@@ -213,15 +218,16 @@ impl HubAuthority {
     /// The trusted authorities, the one that certifies first.
     pub fn bundle(&self) -> Vec<CertificateDer<'static>> {
         let ring = self.ring.load();
-        ordered(&ring)
-            .map(|known| known.signer.certificate().clone())
-            .collect()
+        let own = ordered(&ring).map(|known| known.signer.certificate());
+        own.chain(&ring.others).cloned().collect()
     }
 
     /// Pins of the trusted authorities.
     pub fn pins(&self) -> Vec<CaPin> {
         let ring = self.ring.load();
-        ordered(&ring).map(|known| known.signer.pin()).collect()
+        let own = ordered(&ring).map(|known| known.signer.pin());
+        let others = ring.others.iter().filter_map(CaPin::of_certificate);
+        own.chain(others).collect()
     }
 
     /// The trusted authorities for people, the one that certifies first.
@@ -300,7 +306,7 @@ impl HubAuthority {
     /// # Errors
     /// If no rotation goes forward, or the store fails.
     pub async fn roll_back_rotation(&self, actor: &str) -> Result<(), AuthorityError> {
-        self.is_built_in()?;
+        self.must_be_built_in()?;
         let state = rotation::roll_back(&self.ring.load().state)?;
         let detail = format!("{} certifies again", state.issuing);
         self.change(state, None, actor, "RotationRolledBack", detail)
@@ -312,7 +318,7 @@ impl HubAuthority {
     /// # Errors
     /// If somebody depends on it and nobody forces it, or the store fails.
     pub async fn finish_rotation(&self, force: bool, actor: &str) -> Result<(), AuthorityError> {
-        self.is_built_in()?;
+        self.must_be_built_in()?;
         let waiting = self.waiting().await?;
         let state = rotation::finish(&self.ring.load().state, &waiting, force)?;
         let detail = format!("{} is the only authority", state.serving);
@@ -332,10 +338,16 @@ impl HubAuthority {
         }
     }
 
-    fn is_built_in(&self) -> Result<(), AuthorityError> {
-        match self.source {
-            Source::Stored(_) => Ok(()),
-            Source::Files => Err(AuthorityError::FromFiles),
+    /// Whether the hub alone has the authority's key.
+    pub fn is_built_in(&self) -> bool {
+        matches!(self.source, Source::Stored(_))
+    }
+
+    fn must_be_built_in(&self) -> Result<(), AuthorityError> {
+        if self.is_built_in() {
+            Ok(())
+        } else {
+            Err(AuthorityError::FromFiles)
         }
     }
 
@@ -362,26 +374,36 @@ impl HubAuthority {
 
     /// Takes over what other replicas have changed, and makes the hub's own certificate anew in time, until `shutdown`.
     pub async fn keep_fresh(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut told = None;
         while shutdown
             .run_until_cancelled(tokio::time::sleep(REFRESH))
             .await
             .is_some()
         {
-            if let Err(failure) = self.refresh().await {
-                error!(error = %failure, "the hub's authorities cannot be brought up to date");
+            match self.refresh().await {
+                Ok(()) => told = None,
+                // Files that do not fit together stay like that until somebody mends them.
+                Err(failure) if told.as_ref() == Some(&failure.to_string()) => {}
+                Err(failure) => {
+                    error!(error = %failure, "the hub's authorities cannot be brought up to date; the last good ones stay");
+                    told = Some(failure.to_string());
+                }
             }
         }
     }
 
     async fn refresh(&self) -> Result<(), AuthorityError> {
         let mut own_due = self.own_due.lock().await;
-        let mut changed = None;
-        if let Source::Stored(sealing) = &self.source
-            && let Some((state, records)) = self.identities.authorities().await?
-            && state.revision != self.ring.load().state.revision
-        {
-            changed = Some(unsealed(sealing, state, records)?);
-        }
+        let revision = self.ring.load().state.revision;
+        let changed = match &self.source {
+            Source::Stored(sealing) => match self.identities.authorities().await? {
+                Some((state, records)) if state.revision != revision => {
+                    Some(unsealed(sealing, state, records)?)
+                }
+                _ => None,
+            },
+            Source::Files(files) => files.changed(revision + 1)?,
+        };
         if changed.is_none() && Instant::now() < *own_due {
             return Ok(());
         }
@@ -481,31 +503,8 @@ fn unsealed(
     });
     Ok(Ring {
         known: known.collect::<Result<_, AuthorityError>>()?,
+        others: Vec::new(),
         state,
-    })
-}
-
-fn open_files(cert: PathBuf, key: PathBuf) -> Result<Ring, AuthorityError> {
-    let read = |path: PathBuf| {
-        std::fs::read_to_string(&path).map_err(|source| AuthorityError::File { path, source })
-    };
-    let certificate = CertificateDer::from_pem_slice(read(cert)?.as_bytes())
-        .map_err(|error| SignError::Authority(error.to_string()))?;
-    let key =
-        KeyPair::from_pem(&read(key)?).map_err(|error| SignError::Authority(error.to_string()))?;
-    let signer = Signer::new(certificate, key)?;
-    let pin = signer.pin().to_string();
-    Ok(Ring {
-        state: AuthorityState {
-            revision: 1,
-            serving: pin.clone(),
-            incoming: None,
-            issuing: pin,
-        },
-        known: vec![Known {
-            signer: Arc::new(signer),
-            created_at: None,
-        }],
     })
 }
 
@@ -528,7 +527,9 @@ fn own_credentials(
         roots: ring
             .known
             .iter()
-            .map(|known| known.signer.certificate().clone())
+            .map(|known| known.signer.certificate())
+            .chain(&ring.others)
+            .cloned()
             .collect(),
         chain: vec![issued.certificate.clone(), signer.certificate().clone()],
         key: PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der())),
@@ -559,6 +560,7 @@ mod tests {
                 signer: Arc::new(signer),
                 created_at: None,
             }],
+            others: Vec::new(),
         };
         let names = ["hub.example.com".to_owned(), "127.0.0.1".to_owned()];
         let (credentials, _) = own_credentials(&ring, &domain, &names).unwrap();

@@ -2,8 +2,9 @@
 //!
 //! Every refusal has the same words and takes the same time, whatever was wrong: a token that is used, has run out, is for
 //! another cluster or was guessed, or a cluster that is revoked. [`token`] decides, [`limit`] bounds how often a source may
-//! try. Certificates are made by [`crate::authority`].
+//! try, [`audited`] how much all of them can write into the audit log. Certificates are made by [`crate::authority`].
 
+pub mod audited;
 pub mod limit;
 pub mod metrics;
 pub mod token;
@@ -20,11 +21,12 @@ use nabu_proto::agent_v1::{EnrolRequest, EnrolResponse, IssuedCertificate, Trust
 use tonic::{Request, Response, Status};
 use tracing::{error, info, warn};
 
+use self::audited::AuditBudget;
 use self::limit::FailureLimit;
 use self::metrics::EnrolmentMetrics;
 use crate::authority::HubAuthority;
 use crate::authority::signer::{Issued, RequestedKey};
-use crate::store::identity::SharedIdentities;
+use crate::store::identity::{Redeemed, SharedIdentities};
 use crate::store::{AuditEvent, SharedStore, StoreError};
 
 /// How long every refusal takes: longer than the store needs.
@@ -43,6 +45,7 @@ pub struct Enrolment {
     identities: SharedIdentities,
     store: SharedStore,
     failures: Mutex<FailureLimit>,
+    audited: Mutex<AuditBudget>,
     metrics: EnrolmentMetrics,
 }
 
@@ -59,6 +62,7 @@ impl Enrolment {
             identities,
             store,
             failures: Mutex::default(),
+            audited: Mutex::default(),
             metrics,
         }
     }
@@ -91,6 +95,7 @@ impl Enrolment {
             }
         };
         let record = issued.record.clone();
+        let der = issued.certificate.to_vec();
         let event = AuditEvent {
             at: now,
             actor: format!("agent/{cluster}"),
@@ -102,18 +107,35 @@ impl Enrolment {
         };
         let redeemed = self
             .identities
-            .redeem(&found.token.id, digest, record, event);
-        Ok(redeemed.await?.then_some(issued))
+            .redeem(&found.token.id, digest, record, der, event);
+        Ok(match redeemed.await? {
+            Redeemed::No => None,
+            Redeemed::New => Some(issued),
+            Redeemed::Again(record, der) => Some(Issued {
+                certificate: der.into(),
+                record,
+            }),
+        })
     }
 
     async fn refuse(&self, request: &EnrolRequest, remote: SocketAddr) {
         let named: String = request.cluster_id.chars().take(SHOWN).collect();
         warn!(%remote, cluster = ?named, "refused a join token");
+        let audited = self
+            .audited
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .refusal(Instant::now());
+        let others = match audited {
+            None => return,
+            Some(0) => String::new(),
+            Some(others) => format!("; {others} more were refused since the line before"),
+        };
         let event = AuditEvent {
             at: Timestamp::now(),
             actor: format!("stranger/{}", remote.ip()),
             action: "EnrolmentRefused".to_owned(),
-            detail: format!("a join token for the cluster id {named:?} is not good"),
+            detail: format!("a join token for the cluster id {named:?} is not good{others}"),
         };
         let cluster = named.parse().ok();
         if let Err(failure) = self.store.audit(cluster.as_ref(), event).await {

@@ -57,6 +57,7 @@ impl Bed {
             settings: Settings::default(),
             lanes: Mutex::default(),
             called: Mutex::default(),
+            groups: super::Turns::default(),
             store,
         };
         let seen = observation(key(1), event_response(json!({})));

@@ -141,6 +141,9 @@ impl Shared {
             let message = "the certificate of this session is revoked or has a successor";
             return refuse("refused", message.to_owned());
         }
+        if let Some(message) = self.bars_renewal(peer).await? {
+            return refuse("refused", message.to_owned());
+        }
         let key = match RequestedKey::of_request(&request.csr_der) {
             Ok(key) => key,
             Err(error) => return refuse("failed", error.to_string()),

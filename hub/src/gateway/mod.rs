@@ -12,6 +12,7 @@ mod ingest;
 pub mod metrics;
 mod outbox;
 mod session;
+mod trust;
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -80,6 +81,7 @@ struct Live {
     /// Ends it for another reason.
     dismissal: Arc<identity::Dismissal>,
     said: Said,
+    peer: PeerIdentity,
 }
 
 /// What the agent of a live session said of itself.
@@ -199,6 +201,9 @@ impl AgentService for Gateway {
         request: Request<Streaming<SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let peer = request.extensions().get::<PeerIdentity>().cloned();
+        if let Some(peer) = &peer {
+            peer.heard.note();
+        }
         let cluster = match &peer {
             Some(PeerIdentity {
                 identity: Identity::Cluster(cluster),

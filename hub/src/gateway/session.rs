@@ -174,6 +174,7 @@ impl Session {
                     skew,
                     backlog: None,
                 },
+                peer: self.peer.clone(),
             },
         );
         if !registered {

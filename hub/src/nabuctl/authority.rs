@@ -1,12 +1,14 @@
-//! `nabuctl ca` and `nabuctl admin`: the hub's authority, and certificates of administrators.
+//! `nabuctl ca` and `nabuctl admin`: the hub's authority, certificates of administrators, and who may do nothing any more.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use nabu_proto::admin_v1::administrator_service_client::AdministratorServiceClient;
 use nabu_proto::admin_v1::authority_service_client::AuthorityServiceClient;
 use nabu_proto::admin_v1::{
     FinishRotationRequest, GetRotationRequest, IssueAdminCertificateRequest,
+    ListAdministratorsRequest, RestoreAdministratorRequest, RevokeAdministratorRequest,
     RollBackRotationRequest, Rotation, StartRotationRequest,
 };
 use rcgen::{CertificateParams, KeyPair};
@@ -42,7 +44,7 @@ pub enum RotateCommand {
     Rollback,
 }
 
-/// About certificates of administrators.
+/// About administrators.
 #[derive(Debug, Subcommand)]
 pub enum AdminCommand {
     /// Make the key and certificate of another administrator: ca.crt, tls.crt and tls.key.
@@ -55,6 +57,46 @@ pub enum AdminCommand {
     },
     /// Make a new key and certificate for yourself in the folder of --tls-dir, in place of the present one.
     Renew,
+    /// List administrators: certificates that the hub made, and who is revoked.
+    #[command(visible_alias = "ls")]
+    List,
+    /// Refuse every further call of an administrator, also on connections that are open. Nobody can revoke themselves, except
+    /// at the socket of the hub's own machine.
+    Revoke {
+        /// Whom.
+        #[command(flatten)]
+        whom: Whom,
+        /// Why; for those who look at the list.
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// Take a revocation back.
+    Restore {
+        /// Whom.
+        #[command(flatten)]
+        whom: Whom,
+    },
+}
+
+/// An administrator, or one certificate.
+#[derive(Clone, Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub struct Whom {
+    /// The administrator's name, whatever the certificate.
+    name: Option<String>,
+    /// One certificate instead: its SHA-256 in hex, as `admin list` and the audit log show it.
+    #[arg(long, value_name = "SHA256")]
+    fingerprint: Option<String>,
+}
+
+impl Whom {
+    fn text(&self) -> String {
+        match (&self.name, &self.fingerprint) {
+            (Some(name), _) => format!("admin/{name}"),
+            (None, Some(fingerprint)) => format!("certificate {fingerprint}"),
+            (None, None) => String::new(),
+        }
+    }
 }
 
 async fn connect(connection: &Connection) -> anyhow::Result<AuthorityServiceClient<Channel>> {
@@ -98,13 +140,42 @@ pub(super) async fn ca(
 pub(super) async fn admin(
     connection: &Connection,
     command: AdminCommand,
+    output: Output,
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<()> {
-    let mut client = connect(connection).await?;
+    let channel = channel(connection).await?;
+    let mut administrators = AdministratorServiceClient::new(channel.clone());
     let (name, folder) = match command {
         AdminCommand::Add { name, out } => (name, out),
         AdminCommand::Renew => (String::new(), way(connection)?.tls_dir),
+        AdminCommand::List => {
+            let request = ListAdministratorsRequest {};
+            let listed = administrators.list_administrators(request).await;
+            return view::administrators(&listed.map_err(explain)?.into_inner(), output, out);
+        }
+        AdminCommand::Revoke { whom, reason } => {
+            let text = whom.text();
+            let request = RevokeAdministratorRequest {
+                name: whom.name.unwrap_or_default(),
+                fingerprint: whom.fingerprint.unwrap_or_default(),
+                reason,
+            };
+            let revoked = administrators.revoke_administrator(request).await;
+            revoked.map_err(explain)?;
+            return Ok(writeln!(out, "{text} is revoked")?);
+        }
+        AdminCommand::Restore { whom } => {
+            let text = whom.text();
+            let request = RestoreAdministratorRequest {
+                name: whom.name.unwrap_or_default(),
+                fingerprint: whom.fingerprint.unwrap_or_default(),
+            };
+            let restored = administrators.restore_administrator(request).await;
+            restored.map_err(explain)?;
+            return Ok(writeln!(out, "{text} is restored")?);
+        }
     };
+    let mut client = AuthorityServiceClient::new(channel);
     let (name, until) = issue(&mut client, name, &folder).await?;
     writeln!(
         out,

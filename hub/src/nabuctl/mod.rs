@@ -129,7 +129,7 @@ pub enum Command {
     /// The hub's own authority.
     #[command(subcommand)]
     Ca(authority::CaCommand),
-    /// Certificates of administrators, by the hub's own authority.
+    /// Administrators: their certificates, by the hub's own authority, and their revocation.
     #[command(subcommand)]
     Admin(authority::AdminCommand),
     /// Make certificates.
@@ -272,7 +272,7 @@ pub async fn run(cli: Cli, out: Out<'_>) -> anyhow::Result<()> {
     match command {
         Command::Pki(command) => pki::run(command, out),
         Command::Ca(command) => authority::ca(&connection, command, output, out).await,
-        Command::Admin(command) => authority::admin(&connection, command, out).await,
+        Command::Admin(command) => authority::admin(&connection, command, output, out).await,
         Command::Cluster(ClusterCommand::Add(args)) => {
             cluster::add(&connection, args, output, out).await
         }

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use nabu_common::ids::ClusterId;
 
+use super::administrators::AdministratorStore;
 use super::{AuditEvent, StoreError};
 
 /// The identities of a store that many parts share.
@@ -137,9 +138,20 @@ pub struct AuthorityState {
     pub issuing: String,
 }
 
+/// What became of the wish to use a join token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Redeemed {
+    /// The token is not good.
+    No,
+    /// It is used up for the key, and the certificate is stored.
+    New,
+    /// It was used for the same key before: what came of that, with the certificate in DER.
+    Again(CertificateRecord, Vec<u8>),
+}
+
 /// What enrolment asks of an engine. Every write is durable when its call returns, together with its audit line.
 #[async_trait]
-pub trait IdentityStore: Send + Sync {
+pub trait IdentityStore: AdministratorStore + Send + Sync {
     /// Stores a token, and the cluster if it is new or was removed. `labels` replace the cluster's if there are any.
     async fn add_cluster(
         &self,
@@ -162,15 +174,20 @@ pub trait IdentityStore: Send + Sync {
         audit: AuditEvent,
     ) -> Result<Option<ClusterId>, StoreError>;
 
-    /// Uses up a token for a public key and stores the certificate, in one step. `false` if that cannot be: the token has
-    /// run out by `audit.at`, is revoked or used for another key, or its cluster is revoked or removed.
+    /// Uses up a token for a public key and stores the certificate (`der` is its bytes), in one step. That cannot be if the
+    /// token has run out by `audit.at`, is revoked or used for another key, or its cluster is revoked or removed. A key that
+    /// comes again gets what it got before, as long as that is good and of the same authority, and nothing is stored.
     async fn redeem(
         &self,
         token_id: &str,
         key_digest: [u8; 32],
         certificate: CertificateRecord,
+        der: Vec<u8>,
         audit: AuditEvent,
-    ) -> Result<bool, StoreError>;
+    ) -> Result<Redeemed, StoreError>;
+
+    /// Whether the hub has made a certificate, by its fingerprint.
+    async fn has_certified(&self, fingerprint: &str) -> Result<bool, StoreError>;
 
     /// Stores a certificate. `false` if it is for a cluster that is revoked or removed.
     async fn record_certificate(

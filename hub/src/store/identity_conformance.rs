@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use nabu_common::ids::ClusterId;
 
+use super::administrators::{Barred, Certified, Revocation};
 use super::identity::*;
 use super::{AuditEvent, Store};
 
@@ -62,6 +63,8 @@ pub(crate) async fn run(store: &dyn Store, identities: &dyn IdentityStore) {
     a_removed_cluster_comes_back_only_with_a_new_token(store, identities).await;
     a_cluster_id_is_bound_anew(identities).await;
     authorities_are_replaced_by_whoever_is_first(identities).await;
+    a_revoked_administrator_stays_so_until_restored_and_revokes_nobody(identities).await;
+    only_good_certificates_of_administrators_are_listed(identities).await;
 }
 
 async fn add(identities: &dyn IdentityStore, id: &str, of: &str) -> Added {
@@ -73,16 +76,27 @@ async fn a_token_is_used_for_one_key_only(identities: &dyn IdentityStore) {
     assert_eq!(add(identities, "t1", "one").await, Added::Stored);
     let redeem = async |key: u8, fingerprint: &str| {
         let made = certificate(fingerprint, "one", "a");
-        let redeemed = identities.redeem("t1", [key; 32], made, audit(1));
+        let der = fingerprint.as_bytes().to_vec();
+        let redeemed = identities.redeem("t1", [key; 32], made, der, audit(1));
         redeemed.await.unwrap()
     };
-    assert!(redeem(1, "one-1").await);
-    assert!(redeem(1, "one-2").await, "the answer may have been lost");
-    assert!(!redeem(2, "one-3").await);
+    assert_eq!(redeem(1, "one-1").await, Redeemed::New);
+    // The answer may have been lost: it is the same again.
+    let before = Redeemed::Again(certificate("one-1", "one", "a"), b"one-1".to_vec());
+    assert_eq!(redeem(1, "one-2").await, before);
+    assert_eq!(redeem(2, "one-3").await, Redeemed::No);
+    for (fingerprint, made) in [("one-1", true), ("one-2", false), ("unknown", false)] {
+        let certified = identities.has_certified(fingerprint).await.unwrap();
+        assert_eq!(certified, made, "{fingerprint}");
+    }
+    // One of an authority that does not certify any more is made anew.
+    let made = certificate("one-4", "one", "b");
+    let redeemed = identities.redeem("t1", [1; 32], made, Vec::new(), audit(1));
+    assert_eq!(redeemed.await.unwrap(), Redeemed::New);
     let listed = identities.tokens(Some(&cluster("one")), 10).await.unwrap();
     assert_eq!(listed[0].used, Some((at(1), [1; 32])));
     let now = at(2);
-    for good in ["one-1", "one-2", "unknown"] {
+    for good in ["one-1", "one-4", "unknown"] {
         let admitted = identities
             .admit(&cluster("one"), good, "", now)
             .await
@@ -99,8 +113,8 @@ async fn a_token_that_ran_out_or_is_revoked_is_useless(identities: &dyn Identity
     assert_eq!(identities.revoke_token("t9", audit(1)).await.unwrap(), None);
     for (id, second) in [("t2", HOUR), ("t3", 2), ("t9", 2)] {
         let made = certificate(id, "two", "a");
-        let redeemed = identities.redeem(id, [1; 32], made, audit(second));
-        assert!(!redeemed.await.unwrap(), "{id}");
+        let redeemed = identities.redeem(id, [1; 32], made, Vec::new(), audit(second));
+        assert_eq!(redeemed.await.unwrap(), Redeemed::No, "{id}");
     }
 }
 
@@ -204,16 +218,16 @@ async fn a_revoked_cluster_gets_nothing_until_it_is_restored(identities: &dyn Id
             .await
             .unwrap()
     );
-    let redeemed = identities.redeem("t6", [1; 32], made.clone(), audit(4));
-    assert!(!redeemed.await.unwrap());
+    let redeemed = identities.redeem("t6", [1; 32], made.clone(), Vec::new(), audit(4));
+    assert_eq!(redeemed.await.unwrap(), Redeemed::No);
     assert_eq!(add(identities, "t7", "bad").await, Added::Revoked);
     assert!(set(false).await);
     assert!(!identities.blocked().await.unwrap().contains(&id));
     let admitted = identities.admit(&id, "b1", "", at(5)).await.unwrap();
     assert_eq!(admitted, Admission::Admitted);
     // The refused attempt has not used the token up.
-    let redeemed = identities.redeem("t6", [2; 32], made, audit(5));
-    assert!(redeemed.await.unwrap());
+    let redeemed = identities.redeem("t6", [2; 32], made, Vec::new(), audit(5));
+    assert_eq!(redeemed.await.unwrap(), Redeemed::New);
 }
 
 async fn a_removed_cluster_comes_back_only_with_a_new_token(
@@ -237,8 +251,8 @@ async fn a_removed_cluster_comes_back_only_with_a_new_token(
     );
     assert!(identities.blocked().await.unwrap().contains(&id));
     let made = certificate("g2", "gone", "a");
-    let redeemed = identities.redeem("t8", [1; 32], made, audit(7));
-    assert!(!redeemed.await.unwrap());
+    let redeemed = identities.redeem("t8", [1; 32], made, Vec::new(), audit(7));
+    assert_eq!(redeemed.await.unwrap(), Redeemed::No);
     assert_eq!(add(identities, "t10", "gone").await, Added::Stored);
     let admitted = identities.admit(&id, "g1", "", at(8)).await.unwrap();
     assert_eq!(
@@ -246,8 +260,14 @@ async fn a_removed_cluster_comes_back_only_with_a_new_token(
         Admission::Revoked,
         "the old certificate stays bad"
     );
-    let redeemed = identities.redeem("t10", [1; 32], certificate("g3", "gone", "a"), audit(8));
-    assert!(redeemed.await.unwrap());
+    let redeemed = identities.redeem(
+        "t10",
+        [1; 32],
+        certificate("g3", "gone", "a"),
+        Vec::new(),
+        audit(8),
+    );
+    assert_eq!(redeemed.await.unwrap(), Redeemed::New);
     let admitted = identities.admit(&id, "g3", "", at(9)).await.unwrap();
     assert_eq!(admitted, Admission::Admitted);
 }
@@ -296,4 +316,62 @@ async fn authorities_are_replaced_by_whoever_is_first(identities: &dyn IdentityS
     assert!(put(state(3, "b", None), None).await);
     let (found, known) = identities.authorities().await.unwrap().unwrap();
     assert_eq!((found, known), (state(3, "b", None), vec![authority("b")]));
+}
+
+async fn a_revoked_administrator_stays_so_until_restored_and_revokes_nobody(
+    identities: &dyn IdentityStore,
+) {
+    let revocation = |barred: &Barred, second| Revocation {
+        barred: barred.clone(),
+        at: at(second),
+        by: "admin/tester".to_owned(),
+        reason: "left".to_owned(),
+    };
+    let certified = |name: &str, fingerprint: &str| {
+        Some(Certified {
+            name: name.to_owned(),
+            fingerprint: fingerprint.to_owned(),
+        })
+    };
+    let (ada, one) = (
+        Barred::Name("ada".to_owned()),
+        Barred::Certificate("f1".to_owned()),
+    );
+    for (barred, by, done) in [
+        (&ada, certified("grace", "f1"), true),
+        (&one, certified("ada", "f2"), false),
+        (&one, None, true),
+        (&ada, certified("grace", "f1"), false),
+        // It stays as it was.
+        (&ada, certified("grace", "f2"), true),
+    ] {
+        let revoked = identities.revoke_administrator(revocation(barred, 1), by, audit(1));
+        assert_eq!(revoked.await.unwrap(), done, "{barred:?}");
+    }
+    let listed = identities.revocations().await.unwrap();
+    assert_eq!(listed, [revocation(&ada, 1), revocation(&one, 1)]);
+    for (barred, done) in [(&ada, true), (&ada, false), (&one, true)] {
+        let restored = identities.restore_administrator(barred.clone(), audit(2));
+        assert_eq!(restored.await.unwrap(), done, "{barred:?}");
+    }
+    assert!(identities.revocations().await.unwrap().is_empty());
+}
+
+async fn only_good_certificates_of_administrators_are_listed(identities: &dyn IdentityStore) {
+    for (fingerprint, identity, hours) in [
+        ("a1", "admin/ada", 24),
+        ("a2", "admin/grace", 1),
+        ("a3", "hub/hub", 24),
+    ] {
+        let made = CertificateRecord {
+            identity: identity.to_owned(),
+            cluster: None,
+            not_after: at(hours * HOUR),
+            ..certificate(fingerprint, "unused", "a")
+        };
+        identities.record_certificate(made, None).await.unwrap();
+    }
+    let listed = identities.administrators(at(2 * HOUR), 10).await.unwrap();
+    let listed: Vec<_> = listed.iter().map(|one| &*one.fingerprint).collect();
+    assert_eq!(listed, ["a1"]);
 }

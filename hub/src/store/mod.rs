@@ -5,6 +5,7 @@
 //! transaction where they wait together, so a call may share its commit with others, never its fate: one that fails
 //! leaves the rest.
 
+pub mod administrators;
 #[cfg(test)]
 mod conformance;
 pub mod identity;

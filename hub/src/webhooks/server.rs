@@ -4,6 +4,7 @@
 //! that slow senders cannot keep the [`Limits::connections`] for long; what does not fit waits in the kernel's queue.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use nabu_common::tls::{CrowdLimits, Doorway};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -69,20 +70,28 @@ pub(super) async fn serve_within(
     shutdown: CancellationToken,
 ) {
     let receiver = Arc::new(receiver);
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let doorway = Doorway::new(CrowdLimits {
+        all: limits.connections,
+        // What comes through an ingress comes from one address.
+        from_one_address: limits.connections + 1,
+    });
     let connections = TaskTracker::new();
-    while let Some(Ok(place)) = shutdown
-        .run_until_cancelled(Arc::clone(&places).acquire_owned())
-        .await
-    {
-        let Some(accepted) = shutdown.run_until_cancelled(accept(&listener)).await else {
-            break;
-        };
+    let entered = async || {
+        loop {
+            let (stream, remote) = accept(&listener).await;
+            if let Some(place) = doorway.enter(remote.ip()).await {
+                return (stream, place);
+            }
+        }
+    };
+    while let Some((accepted, place)) = shutdown.run_until_cancelled(entered()).await {
         let connection =
             serve_connection(limits, accepted, Arc::clone(&receiver), shutdown.clone());
         connections.spawn(async move {
-            connection.await;
-            drop(place);
+            tokio::select! {
+                () = connection => {}
+                () = place.gives_way() => debug!("a connection for webhooks gives way to others"),
+            }
         });
     }
     drop(listener);
@@ -90,10 +99,10 @@ pub(super) async fn serve_within(
     connections.wait().await;
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return stream,
+            Ok(accepted) => return accepted,
             Err(error) => {
                 warn!(%error, "no connection can be taken for webhooks");
                 tokio::time::sleep(AFTER_ACCEPT_ERROR).await;

@@ -468,6 +468,29 @@ async fn a_connection_without_a_place_waits_for_one() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn when_all_places_are_taken_the_oldest_gives_way_to_who_has_something_to_say() {
+    let server = Server::start_within(Limits {
+        // They would stay for ever.
+        head: Duration::from_hours(1),
+        request: Duration::from_hours(1),
+        connections: 4,
+    })
+    .await;
+    let mut dripping = Vec::new();
+    for part in [&b""[..], b"POST /webhooks/github HTTP/1.1\r\nHo"] {
+        for _ in 0..2 {
+            let mut stream = TcpStream::connect(server.address).await.unwrap();
+            stream.write_all(part).await.unwrap();
+            dripping.push(stream);
+        }
+    }
+    let (status, _) = server.post_github("ping", "1", b"{}").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(dripping[0].read(&mut [0]).await.unwrap(), 0, "it was cut");
+    server.stop().await;
+}
+
 proptest! {
     #[test]
     fn signed_random_bytes_never_panic(body in prop::collection::vec(any::<u8>(), 0..300)) {

@@ -12,3 +12,4 @@ mod nabuctl;
 mod operations;
 mod responses;
 mod retention;
+mod revoked;

@@ -56,13 +56,13 @@ pub(crate) async fn until<T>(liar: &mut Liar, wanted: impl Fn(Answer) -> Option<
     }
 }
 
-async fn forge_calls(hub: &TestHub) -> Result<f64> {
+pub(crate) async fn forge_calls(hub: &TestHub) -> Result<f64> {
     let series = "ugallu_gitops_responder_attempts_total{outcome=\"succeeded\"}";
     hub.metric(series).await
 }
 
 /// A hub that still serves an honest agent of another cluster.
-async fn serves_others(hub: &TestHub) -> Result<()> {
+pub(crate) async fn serves_others(hub: &TestHub) -> Result<()> {
     let mut honest = welcomed(hub, "prod-us").await?;
     honest.say(Frame::Observed(observation(7, "er-7"))).await?;
     let done = until(&mut honest, |answer| match answer {

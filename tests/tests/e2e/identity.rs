@@ -1,5 +1,7 @@
 //! Who may say what: a cluster is what its certificate says, and nothing else.
 
+use std::path::Path;
+
 use anyhow::{Context as _, Result};
 use nabu_common::canonical::spec_hash;
 use nabu_common::tls::{ClientTls, TlsFiles};
@@ -30,7 +32,7 @@ pub(crate) struct Liar {
     answers: Streaming<SessionResponse>,
 }
 
-async fn channel(url: String, tls: &std::path::Path) -> Result<Channel> {
+pub(crate) async fn channel(url: String, tls: &Path) -> Result<Channel> {
     nabu_common::tls::install_crypto_provider();
     let tls = ClientTls::load(TlsFiles::in_folder(tls))?;
     let endpoint = Endpoint::from_shared(url)?;
@@ -39,7 +41,12 @@ async fn channel(url: String, tls: &std::path::Path) -> Result<Channel> {
 
 impl Liar {
     pub(crate) async fn connect(hub: &TestHub, certificate: &str, hello: Hello) -> Result<Self> {
-        let channel = channel(hub.agents_url(), &hub.issue_agent(certificate)?).await?;
+        Self::connect_with(hub, &hub.issue_agent(certificate)?, hello).await
+    }
+
+    /// The same with the certificate in a folder.
+    pub(crate) async fn connect_with(hub: &TestHub, folder: &Path, hello: Hello) -> Result<Self> {
+        let channel = channel(hub.agents_url(), folder).await?;
         let (frames, outgoing) = mpsc::channel(16);
         let liar = Self {
             frames,

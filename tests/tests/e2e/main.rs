@@ -9,13 +9,17 @@
     reason = "a test binary has no outside"
 )]
 
+mod authority;
 mod bed;
 mod binaries;
+mod clocks;
 mod closing;
 mod crash;
+mod doors;
 mod enrolment;
 mod failures;
 mod follow;
+mod frames;
 mod github;
 mod gitlab;
 mod groups;

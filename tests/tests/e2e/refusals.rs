@@ -1,5 +1,7 @@
 //! Who gets no session, no certificate and no answer, and why; over real TLS.
 
+use std::net::IpAddr;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
@@ -28,6 +30,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
 use crate::bed::{eu, unique};
+use crate::identity::sqlite;
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -44,13 +47,13 @@ async fn channel(hub: &TestHub, tls: &ClientTls) -> Result<Channel> {
 type Change = Box<dyn FnOnce(&mut CertificateParams)>;
 
 /// The first answer to Hello, and what it was said on.
-type Said = (
+pub(crate) type Said = (
     Answer,
     mpsc::Sender<SessionRequest>,
     Streaming<nabu_proto::agent_v1::SessionResponse>,
 );
 
-async fn say_hello(hub: &TestHub, tls: &ClientTls) -> Result<Said> {
+pub(crate) async fn say_hello(hub: &TestHub, tls: &ClientTls) -> Result<Said> {
     say_hello_at(hub, tls, None).await
 }
 
@@ -77,6 +80,31 @@ async fn say_hello_at(hub: &TestHub, tls: &ClientTls, at: Option<jiff::Timestamp
 
 /// A certificate of the hub's authority, in the form that a test wants.
 fn certificate(hub: &TestHub, change: impl FnOnce(&mut CertificateParams)) -> Result<ClientTls> {
+    let (key, made, ca) = certified(hub, change)?;
+    Ok(ClientTls::hold(TlsCredentials {
+        roots: vec![CertificateDer::from_pem_slice(ca.as_bytes())?],
+        chain: vec![made.der().clone()],
+        key: PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der())),
+    })?)
+}
+
+/// The same as files in a folder.
+pub(crate) fn certificate_into(
+    hub: &TestHub,
+    folder: &Path,
+    change: impl FnOnce(&mut CertificateParams),
+) -> Result<()> {
+    let (key, made, ca) = certified(hub, change)?;
+    std::fs::create_dir_all(folder)?;
+    std::fs::write(folder.join("ca.crt"), ca)?;
+    std::fs::write(folder.join("tls.crt"), made.pem())?;
+    Ok(std::fs::write(folder.join("tls.key"), key.serialize_pem())?)
+}
+
+fn certified(
+    hub: &TestHub,
+    change: impl FnOnce(&mut CertificateParams),
+) -> Result<(KeyPair, rcgen::Certificate, String)> {
     let pki = hub.dir().join("pki");
     let ca = std::fs::read_to_string(pki.join("ca.crt"))?;
     let key = KeyPair::from_pem(&std::fs::read_to_string(pki.join("ca.key"))?)?;
@@ -87,14 +115,10 @@ fn certificate(hub: &TestHub, change: impl FnOnce(&mut CertificateParams)) -> Re
     change(&mut params);
     let key = KeyPair::generate()?;
     let made = params.signed_by(&key, &issuer)?;
-    Ok(ClientTls::hold(TlsCredentials {
-        roots: vec![CertificateDer::from_pem_slice(ca.as_bytes())?],
-        chain: vec![made.der().clone()],
-        key: PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der())),
-    })?)
+    Ok((key, made, ca))
 }
 
-fn uri(text: &str) -> Result<SanType> {
+pub(crate) fn uri(text: &str) -> Result<SanType> {
     Ok(SanType::URI(text.try_into()?))
 }
 
@@ -214,10 +238,21 @@ async fn a_frame_that_is_too_large_ends_its_session_and_no_other() -> Result<()>
 
 /// An agent that has nothing but a pin.
 async fn stranger(hub: &TestHub, added: &Value) -> Result<EnrolmentServiceClient<Channel>> {
+    stranger_from(hub, added, [127, 0, 0, 1].into()).await
+}
+
+/// The same from another address of the machine.
+pub(crate) async fn stranger_from(
+    hub: &TestHub,
+    added: &Value,
+    address: IpAddr,
+) -> Result<EnrolmentServiceClient<Channel>> {
     let pins = added["caPins"].as_array().context("no pins")?.iter();
     let pins: Result<Vec<CaPin>, _> = pins.filter_map(Value::as_str).map(str::parse).collect();
     let tls = ClientTls::pinned(&pins.map_err(anyhow::Error::msg)?)?;
-    let channel = channel(hub, &tls).await?;
+    let connector = tls.connector(None).from_address(address);
+    let endpoint = Endpoint::from_shared(hub.agents_url())?;
+    let channel = endpoint.connect_with_connector(connector).await?;
     Ok(EnrolmentServiceClient::new(channel).max_encoding_message_size(64 * 1024 * 1024))
 }
 
@@ -232,6 +267,14 @@ fn request(token: &str, cluster: &str, key: &KeyPair) -> Result<EnrolRequest> {
 
 fn token(added: &Value) -> Result<&str> {
     added["token"].as_str().context("no token")
+}
+
+/// Enrols, as an agent does that has a token.
+pub(crate) async fn enrol(hub: &TestHub, added: &Value, cluster: &str) -> Result<ClientTls> {
+    let key = KeyPair::generate()?;
+    let mut client = stranger(hub, added).await?;
+    let answer = client.enrol(request(token(added)?, cluster, &key)?).await?;
+    credentials(&key, &answer.into_inner())
 }
 
 fn credentials(key: &KeyPair, answer: &EnrolResponse) -> Result<ClientTls> {
@@ -252,9 +295,15 @@ async fn every_token_that_is_not_good_is_refused_in_the_same_words_after_the_sam
     let key = KeyPair::generate()?;
     let used = hub.add_cluster("used", &[])?;
     let mut client = stranger(&hub, &used).await?;
-    client.enrol(request(token(&used)?, "used", &key)?).await?;
-    // The answer was lost: the same key gets another one.
-    client.enrol(request(token(&used)?, "used", &key)?).await?;
+    let first = client.enrol(request(token(&used)?, "used", &key)?).await?;
+    // The answer was lost: the same key gets it again, however often it asks.
+    for _ in 0..3 {
+        let again = client.enrol(request(token(&used)?, "used", &key)?).await?;
+        let chain = |answer: &EnrolResponse| answer.certificate.clone().map(|one| one.chain_der);
+        ensure!(chain(again.get_ref()) == chain(first.get_ref()));
+    }
+    let made = "SELECT count(*) FROM certificates WHERE identity = 'cluster/used'";
+    ensure!(sqlite(&hub, made)? == "1\n");
     let short = hub.add_cluster("short", &["--ttl", "1s"])?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let foreign = hub.add_cluster("foreign", &[])?;
@@ -301,7 +350,8 @@ async fn a_source_that_guesses_ten_thousand_times_is_stopped_and_the_right_token
     let mut agent = TestAgent::prepare_join(eu().await, "prod-eu", &hub, None, &arguments)?;
     let added = hub.add_cluster("prod-eu", &[])?;
     let key = KeyPair::generate()?;
-    let mut client = stranger(&hub, &added).await?;
+    let evil: IpAddr = [127, 6, 6, 6].into();
+    let mut client = stranger_from(&hub, &added, evil).await?;
     let mut counts = std::collections::BTreeMap::<String, u32>::new();
     let mut tried = 0;
     while tried < 10_000 {
@@ -315,7 +365,7 @@ async fn a_source_that_guesses_ten_thousand_times_is_stopped_and_the_right_token
                     Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled
                 ) =>
             {
-                client = stranger(&hub, &added).await?;
+                client = stranger_from(&hub, &added, evil).await?;
             }
             Err(status) => {
                 tried += 1;
@@ -332,7 +382,52 @@ async fn a_source_that_guesses_ten_thousand_times_is_stopped_and_the_right_token
         audited < 100.0,
         "{audited} refusals were looked into and audited"
     );
+    // From another address there is nothing to wait for.
     agent.start_again().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn guesses_from_ever_new_addresses_fill_the_audit_log_no_further_than_its_budget()
+-> Result<()> {
+    let hub = hub(HubOptions::certifying(&[])).await?;
+    let added = hub.add_cluster("prod-eu", &[])?;
+    let key = KeyPair::generate()?;
+    let mut words = std::collections::BTreeSet::new();
+    let mut refused = 0;
+    for network in 0..6 {
+        let guesses = (1..=60).map(|host| {
+            let (hub, added, key) = (&hub, &added, &key);
+            async move {
+                let from = [127, 7, network, host].into();
+                let mut client = stranger_from(hub, added, from).await?;
+                let guess = format!("nabu1.prod-eu.{host:0>43}");
+                let answer = client.enrol(request(&guess, "prod-eu", key)?).await;
+                anyhow::Ok(answer.err().context("a guess was taken")?)
+            }
+        });
+        for status in futures::future::join_all(guesses).await {
+            // Under so many, a connection may be turned away.
+            if let Ok(status) = status
+                && status.code() == Code::PermissionDenied
+            {
+                refused += 1;
+                words.insert(status.message().to_owned());
+            }
+        }
+    }
+    ensure!(refused > 200, "{refused}");
+    ensure!(words.len() == 1, "{words:?}");
+    let lines = "SELECT count(*) FROM audit WHERE action = 'EnrolmentRefused'";
+    let lines: u32 = sqlite(&hub, lines)?.trim().parse()?;
+    // One more for each six seconds that this took.
+    ensure!(
+        (100..180).contains(&lines),
+        "{lines} lines for {refused} refusals"
+    );
+    let mut honest = stranger(&hub, &added).await?;
+    let right = request(token(&added)?, "prod-eu", &key)?;
+    honest.enrol(right).await?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
-//! Join tokens, and the hub's authorities.
+//! Join tokens, administrators, and the hub's authorities.
 
-use nabu_proto::admin_v1::{Rotation, Token};
+use nabu_proto::admin_v1::{ListAdministratorsResponse, Rotation, Token};
 use serde_json::json;
 
 use super::json::json_time;
@@ -105,6 +105,83 @@ pub(in crate::nabuctl) fn rotation(
     listing.print(output, out)?;
     if output != Output::Name && !rotation.waiting_for.is_empty() {
         writeln!(out, "waits for: {}", rotation.waiting_for.join(", "))?;
+    }
+    Ok(())
+}
+
+/// Administrators: certificates, and revocations that are about none of them.
+pub(in crate::nabuctl) fn administrators(
+    listed: &ListAdministratorsResponse,
+    output: Output,
+    out: Out<'_>,
+) -> anyhow::Result<()> {
+    if matches!(output, Output::Json | Output::Yaml) {
+        let certificates = listed.certificates.iter().map(|one| {
+            json!({
+                "name": one.name,
+                "fingerprint": one.fingerprint,
+                "role": one.role,
+                "issuedAt": json_time(one.issued_at),
+                "notAfter": json_time(one.not_after),
+                "revoked": one.revoked,
+            })
+        });
+        let revocations = listed.revocations.iter().map(|one| {
+            json!({
+                "name": one.name,
+                "fingerprint": one.fingerprint,
+                "revokedAt": json_time(one.revoked_at),
+                "revokedBy": one.revoked_by,
+                "reason": one.reason,
+            })
+        });
+        let value = json!({
+            "certificates": certificates.collect::<Vec<_>>(),
+            "revocations": revocations.collect::<Vec<_>>(),
+        });
+        return print_value(&value, output, out);
+    }
+    let state = |revoked| if revoked { "Revoked" } else { "Active" };
+    let listing = Listing {
+        headings: vec!["NAME", "ROLE", "STATE", "NOT AFTER", "CERTIFICATE"],
+        narrow: 5,
+        rows: listed
+            .certificates
+            .iter()
+            .map(|one| {
+                vec![
+                    one.name.as_str().into(),
+                    one.role.as_str().into(),
+                    state(one.revoked).into(),
+                    time(one.not_after).into(),
+                    one.fingerprint.as_str().into(),
+                ]
+            })
+            .collect(),
+        names: listed
+            .certificates
+            .iter()
+            .map(|one| one.name.clone())
+            .collect(),
+        values: Vec::new(),
+        empty: "the hub has certified no administrator",
+    };
+    listing.print(output, out)?;
+    if output != Output::Name {
+        for one in &listed.revocations {
+            let whom = if one.name.is_empty() {
+                format!("certificate {}", one.fingerprint)
+            } else {
+                format!("admin/{}", one.name)
+            };
+            let (at, by) = (time(one.revoked_at), &one.revoked_by);
+            let reason = if one.reason.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", one.reason)
+            };
+            writeln!(out, "{whom} is revoked since {at} by {by}{reason}")?;
+        }
     }
     Ok(())
 }

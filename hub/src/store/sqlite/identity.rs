@@ -14,7 +14,7 @@ use super::write;
 use super::writer::OrFailed as _;
 use crate::store::identity::{
     Added, Admission, AuthorityRecord, AuthorityState, CertificateRecord, ClusterIdentity,
-    IdentityStore, NewToken, TOKENS_OF_A_CLUSTER, TokenRecord,
+    IdentityStore, NewToken, Redeemed, TOKENS_OF_A_CLUSTER, TokenRecord,
 };
 use crate::store::{AuditEvent, StoreError};
 
@@ -63,12 +63,22 @@ impl IdentityStore for SqliteStore {
         token_id: &str,
         key_digest: [u8; 32],
         certificate: CertificateRecord,
+        der: Vec<u8>,
         audit: AuditEvent,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Redeemed, StoreError> {
         let id = token_id.to_owned();
         self.writer
-            .submit(move |c| Box::pin(redeem(c, id, key_digest, certificate, audit)))
+            .submit(move |c| Box::pin(redeem(c, id, key_digest, (certificate, der), audit)))
             .await
+    }
+
+    async fn has_certified(&self, fingerprint: &str) -> Result<bool, StoreError> {
+        let row = sqlx::query("SELECT 1 FROM certificates WHERE fingerprint = ?1")
+            .bind(fingerprint)
+            .fetch_optional(&self.readers)
+            .await
+            .or_failed("read a certificate")?;
+        Ok(row.is_some())
     }
 
     async fn record_certificate(
@@ -335,9 +345,9 @@ async fn redeem(
     connection: &mut SqliteConnection,
     id: String,
     key: [u8; 32],
-    certificate: CertificateRecord,
+    (certificate, der): (CertificateRecord, Vec<u8>),
     audit: AuditEvent,
-) -> Result<bool, StoreError> {
+) -> Result<Redeemed, StoreError> {
     let row = sqlx::query(
         "UPDATE join_tokens SET used_at = coalesce(used_at, ?2), used_key = ?3
         WHERE id = ?1 AND expires_at > ?2 AND revoked_at IS NULL AND (used_at IS NULL OR used_key = ?3)
@@ -345,17 +355,56 @@ async fn redeem(
                 AND (c.revoked_at IS NOT NULL OR c.removed_at IS NOT NULL))
         RETURNING cluster",
     )
-    .bind(id)
+    .bind(&id)
     .bind(audit.at.as_microsecond())
     .bind(&key[..])
     .fetch_optional(&mut *connection)
     .await
     .or_failed("use a join token")?;
-    let Some(row) = row else { return Ok(false) };
+    let Some(row) = row else {
+        return Ok(Redeemed::No);
+    };
     let cluster = cluster_id(&row)?;
+    let before = sqlx::query(
+        "SELECT c.*, t.certificate AS der FROM join_tokens AS t JOIN certificates AS c ON c.fingerprint = t.fingerprint
+        WHERE t.id = ?1 AND c.authority = ?2 AND c.not_after > ?3
+            AND c.revoked_at IS NULL AND c.superseded_at IS NULL",
+    )
+    .bind(&id)
+    .bind(&certificate.authority)
+    .bind(audit.at.as_microsecond())
+    .fetch_optional(&mut *connection)
+    .await
+    .or_failed("read what a join token was used for")?;
+    if let Some(row) = before {
+        return Ok(Redeemed::Again(
+            certificate_record(&row)?,
+            column(&row, "der")?,
+        ));
+    }
     insert(connection, &certificate).await?;
+    sqlx::query("UPDATE join_tokens SET certificate = ?2, fingerprint = ?3 WHERE id = ?1")
+        .bind(&id)
+        .bind(der)
+        .bind(&certificate.fingerprint)
+        .execute(&mut *connection)
+        .await
+        .or_failed("note what a join token was used for")?;
     write::audit(connection, Some(cluster), audit).await?;
-    Ok(true)
+    Ok(Redeemed::New)
+}
+
+pub(super) fn certificate_record(row: &SqliteRow) -> Result<CertificateRecord, StoreError> {
+    let cluster: Option<String> = column(row, "cluster")?;
+    Ok(CertificateRecord {
+        fingerprint: column(row, "fingerprint")?,
+        serial: column(row, "serial")?,
+        identity: column(row, "identity")?,
+        cluster: cluster.map(|_| cluster_id(row)).transpose()?,
+        authority: column(row, "authority")?,
+        issued_at: time(row, "issued_at")?,
+        not_after: time(row, "not_after")?,
+    })
 }
 
 async fn insert(

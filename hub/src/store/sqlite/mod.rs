@@ -4,6 +4,7 @@
 //! (`synchronous = FULL`) is shared. Statements are in [`write`] and [`read`], rows become values in [`rows`].
 
 mod admin;
+mod administrators;
 mod filter;
 mod identity;
 mod read;

@@ -1,0 +1,214 @@
+//! Who may use the admin API: lists administrators, shuts one out, lets one in again.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nabu_common::identity::is_name;
+use nabu_proto::admin_v1 as wire;
+use nabu_proto::admin_v1::administrator_service_server::AdministratorService;
+use nabu_proto::admin_v1::{
+    ListAdministratorsRequest, ListAdministratorsResponse, RestoreAdministratorRequest,
+    RestoreAdministratorResponse, RevokeAdministratorRequest, RevokeAdministratorResponse,
+};
+use tonic::{Request, Response, Status};
+
+use super::barred::BarredAdmins;
+use super::caller::Caller;
+use super::clusters::{actor, audit_line};
+use super::errors::{failed, invalid, missing, refused};
+use super::guard::Target;
+use super::roles::{Role, Roles};
+use super::shortened;
+use crate::enrolment::time;
+use crate::store::administrators::{Barred, Certified, Revocation};
+use crate::store::identity::{CertificateRecord, SharedIdentities};
+
+/// Certificates that a list shows.
+const LISTED: u32 = 500;
+
+/// Answers administrators about administrators.
+pub struct Administrators {
+    identities: SharedIdentities,
+    roles: Arc<Roles>,
+    barred: BarredAdmins,
+}
+
+impl Administrators {
+    /// Knows the roles in force, and tells the guard at once whom to bar.
+    pub fn new(identities: SharedIdentities, roles: Arc<Roles>, barred: BarredAdmins) -> Self {
+        Self {
+            identities,
+            roles,
+            barred,
+        }
+    }
+
+    fn certificate(&self, record: CertificateRecord) -> wire::AdministratorCertificate {
+        let name = record.identity.trim_start_matches("admin/").to_owned();
+        let role = self.roles.of(&name).map(Role::as_str).unwrap_or_default();
+        let certified = Certified {
+            fingerprint: record.fingerprint,
+            name,
+        };
+        wire::AdministratorCertificate {
+            revoked: self.barred.is_revoked(&certified),
+            name: certified.name,
+            fingerprint: certified.fingerprint,
+            role: role.to_owned(),
+            issued_at: Some(time(record.issued_at)),
+            not_after: Some(time(record.not_after)),
+        }
+    }
+}
+
+fn revocation(revocation: Revocation) -> wire::AdministratorRevocation {
+    let (name, fingerprint) = match revocation.barred {
+        Barred::Name(name) => (name, String::new()),
+        Barred::Certificate(fingerprint) => (String::new(), fingerprint),
+    };
+    wire::AdministratorRevocation {
+        name,
+        fingerprint,
+        revoked_at: Some(time(revocation.at)),
+        revoked_by: revocation.by,
+        reason: revocation.reason,
+    }
+}
+
+/// Whom a request names.
+fn barred(name: &str, fingerprint: &str) -> Result<Barred, Status> {
+    match (name, fingerprint) {
+        ("", "") => Err(invalid("name", "give a name or a fingerprint")),
+        (_, "") if is_name(name) => Ok(Barred::Name(name.to_owned())),
+        (_, "") => Err(invalid("name", "use letters, digits, '-', '_' and '.'")),
+        ("", _) => {
+            let digits = fingerprint.replace(':', "").to_ascii_lowercase();
+            if digits.len() == 64 && digits.chars().all(|c| c.is_ascii_hexdigit()) {
+                Ok(Barred::Certificate(digits))
+            } else {
+                Err(invalid(
+                    "fingerprint",
+                    "must be SHA-256 of the certificate: 64 hex digits, as `nabuctl admin list` and the audit log show it",
+                ))
+            }
+        }
+        _ => Err(invalid("name", "give a name or a fingerprint, not both")),
+    }
+}
+
+fn text(barred: &Barred) -> String {
+    match barred {
+        Barred::Name(name) => format!("admin/{name}"),
+        Barred::Certificate(fingerprint) => format!("certificate {fingerprint}"),
+    }
+}
+
+/// Nobody can lock themselves out, so that whoever revokes remains: the last administrator is never revoked but by
+/// the machine's own operator.
+fn may_revoke(caller: Option<&Certified>, barred: &Barred) -> Result<(), Status> {
+    if caller.is_some_and(|caller| caller.is(barred)) {
+        let message = "nobody can revoke themselves; let another administrator do it, or use the socket of the hub's own \
+            machine (--admin-socket)";
+        return Err(refused("REVOKES_ITSELF", message));
+    }
+    Ok(())
+}
+
+#[tonic::async_trait]
+impl AdministratorService for Administrators {
+    async fn list_administrators(
+        &self,
+        _: Request<ListAdministratorsRequest>,
+    ) -> Result<Response<ListAdministratorsResponse>, Status> {
+        let revocations = self.identities.revocations().await.map_err(failed)?;
+        let certified = self.identities.administrators(Timestamp::now(), LISTED);
+        let certified = certified.await.map_err(failed)?.into_iter();
+        Ok(Response::new(ListAdministratorsResponse {
+            certificates: certified.map(|one| self.certificate(one)).collect(),
+            revocations: revocations.into_iter().map(revocation).collect(),
+        }))
+    }
+
+    async fn revoke_administrator(
+        &self,
+        request: Request<RevokeAdministratorRequest>,
+    ) -> Result<Response<RevokeAdministratorResponse>, Status> {
+        let actor = actor(&request);
+        let caller = request.extensions().get::<Caller>();
+        let caller = caller.and_then(|caller| caller.certified.clone());
+        let barred = barred(&request.get_ref().name, &request.get_ref().fingerprint)?;
+        Target::note(&request, || text(&barred));
+        may_revoke(caller.as_ref(), &barred)?;
+        let reason = shortened(&request.get_ref().reason);
+        let detail = if reason.is_empty() {
+            text(&barred)
+        } else {
+            format!("{}: {reason}", text(&barred))
+        };
+        let audit = audit_line(&actor, "AdministratorRevoked", detail);
+        let revocation = Revocation {
+            barred,
+            at: audit.at,
+            by: actor,
+            reason,
+        };
+        let revoked = self
+            .identities
+            .revoke_administrator(revocation, caller, audit);
+        if !revoked.await.map_err(failed)? {
+            return Err(refused("REVOKED", "you were revoked in the meantime"));
+        }
+        self.barred.refresh().await.map_err(failed)?;
+        Ok(Response::new(RevokeAdministratorResponse {}))
+    }
+
+    async fn restore_administrator(
+        &self,
+        request: Request<RestoreAdministratorRequest>,
+    ) -> Result<Response<RestoreAdministratorResponse>, Status> {
+        let actor = actor(&request);
+        let barred = barred(&request.get_ref().name, &request.get_ref().fingerprint)?;
+        Target::note(&request, || text(&barred));
+        let audit = audit_line(&actor, "AdministratorRestored", text(&barred));
+        let restored = self.identities.restore_administrator(barred.clone(), audit);
+        if !restored.await.map_err(failed)? {
+            let remedy = "`nabuctl admin list` shows them";
+            return Err(missing("revocation of", &text(&barred), remedy));
+        }
+        self.barred.refresh().await.map_err(failed)?;
+        Ok(Response::new(RestoreAdministratorResponse {}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_names_one_administrator_or_one_certificate() {
+        let hex = "0aA1".repeat(16);
+        let colons = hex.replace("aA", "a:A");
+        assert_eq!(barred("ada", "").unwrap(), Barred::Name("ada".to_owned()));
+        let certificate = Barred::Certificate(hex.to_ascii_lowercase());
+        for fingerprint in [&hex, &colons] {
+            assert_eq!(barred("", fingerprint).unwrap(), certificate);
+        }
+        for (name, fingerprint) in [("", ""), ("a/b", ""), ("ada", &*hex), ("", "0a"), ("", "ä")] {
+            assert!(barred(name, fingerprint).is_err(), "{name} {fingerprint}");
+        }
+    }
+
+    #[test]
+    fn nobody_revokes_themselves_except_at_the_socket() {
+        let caller = Certified {
+            name: "ada".to_owned(),
+            fingerprint: "f1".to_owned(),
+        };
+        let of = |barred| may_revoke(Some(&caller), &barred).is_ok();
+        assert!(!of(Barred::Name("ada".to_owned())));
+        assert!(!of(Barred::Certificate("f1".to_owned())));
+        assert!(of(Barred::Name("grace".to_owned())));
+        assert!(of(Barred::Certificate("f2".to_owned())));
+        assert!(may_revoke(None, &Barred::Name("ada".to_owned())).is_ok());
+    }
+}
