@@ -78,16 +78,9 @@ pub async fn run(
     let Some(kube_system_uid) = read.await else {
         return Ok(());
     };
-    let identity = match files {
-        Some(tls) => Shown::Files({
-            let connector = tls.connector(config.hub_server_name.clone());
-            connector.through(config.hub_proxy.clone())
-        }),
-        None => Shown::Own(Arc::new(keeper(&config, own_identity, &client, &metrics)?)),
-    };
     let context = Context {
         endpoint: endpoint(&config)?,
-        identity,
+        identity: shown(&config, files, own_identity, &client, &metrics)?,
         introduction: Introduction {
             kube_system_uid,
             kubernetes_version,
@@ -162,6 +155,22 @@ fn tls_files(config: &Config, own: Option<&OwnIdentity>) -> anyhow::Result<Optio
     let tls = ClientTls::load(config.tls_files())?;
     check_certificate(config)?;
     Ok(Some(tls))
+}
+
+/// What the hub is shown.
+fn shown(
+    config: &Config,
+    files: Option<ClientTls>,
+    own: Option<OwnIdentity>,
+    client: &Client,
+    metrics: &Arc<Metrics>,
+) -> anyhow::Result<Shown> {
+    let Some(tls) = files else {
+        let keeper = keeper(config, own, client, metrics)?;
+        return Ok(Shown::Own(Arc::new(keeper)));
+    };
+    let connector = tls.connector(config.hub_server_name.clone());
+    Ok(Shown::Files(connector.through(config.hub_proxy.clone())))
 }
 
 fn keeper(

@@ -126,7 +126,7 @@ mod tests {
         let (signer, secret) = Signer::generate(&domain, Timestamp::now()).unwrap();
         let key = KeyPair::try_from(secret).unwrap();
         let certificate = [signer.certificate().clone()];
-        let pem = crate::authority::first_admin::pem(&certificate);
+        let pem = crate::pki::credentials::pem(&certificate);
         (pem, key.serialize_pem())
     }
 

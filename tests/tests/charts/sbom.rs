@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use nabu_tests::process::{python_packages, repository_root};
 use serde_json::Value;
 
-/// Checks files against the schema of CycloneDX 1.5, strictly.
+/// Checks files against the schema of `CycloneDX` 1.5, strictly.
 const VALIDATOR: &str = "
 import sys
 from cyclonedx.schema import SchemaVersion

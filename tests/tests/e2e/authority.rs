@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use nabu_hub::authority::first_admin::pem;
 use nabu_hub::authority::seal::SealingKey;
 use nabu_hub::pki::Authority;
+use nabu_hub::pki::credentials::pem;
 use nabu_proto::agent_v1::session_request::Frame;
 use nabu_proto::agent_v1::session_response::Frame as Answer;
 use nabu_proto::agent_v1::{GoodbyeReason, Heartbeat, RenewCertificate, SessionRequest};
