@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use nabu_hub::change::ProviderKind;
 use nabu_hub::forge::PullRequestState;
 use nabu_tests::forge::TestForge;
 use nabu_tests::repository::TestRepository;
 use nabu_tests::test_forge::git::GitRepository;
+use nabu_tests::wait::eventually;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -15,6 +17,9 @@ use super::{Differences, EmptyCommit, Labels, LeftBehind, OfTwoPulls, SeenPull, 
 
 /// The server takes names of repositories up to 100 characters; a number makes them its own.
 const LONGEST_NAME: usize = 90;
+
+/// How long the server may be busy with itself.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Gitea {
     forge: Arc<TestForge>,
@@ -88,9 +93,13 @@ impl Server for Gitea {
     }
 
     async fn set_default_branch(&self, branch: &str) {
-        let body = json!({ "default_branch": branch });
-        let answer = self.repository.call(Method::PATCH, "", Some(body)).await;
-        answer.unwrap();
+        // The server fails with "already in queue" while it still counts the languages of an earlier push.
+        let set = eventually("the default branch is set", PATIENCE, || async {
+            let body = json!({ "default_branch": branch });
+            let answer = self.repository.call(Method::PATCH, "", Some(body)).await;
+            answer.ok()
+        });
+        set.await.unwrap();
     }
 
     async fn pulls(&self) -> Vec<SeenPull> {
