@@ -1,6 +1,8 @@
 //! Groups: twenty responses at once end in one pull request, whoever dies on the way, and each keeps its own status.
 //!
-//! Windows last a day here, so that only a test that runs over midnight UTC would see two groups.
+//! Windows last about a day here, and none ends while a test runs.
+
+use std::sync::LazyLock;
 
 use anyhow::Result;
 use nabu_tests::fault_proxy::Fault;
@@ -13,9 +15,27 @@ use serde_json::Value;
 
 use crate::bed::{ACTION, Bed, ForgeBed, LIMIT, condition, eu, us};
 
-const GROUPED: &str = "      group: { window: 24h }\n";
-const CLOSES: &str =
-    "      group: { window: 24h }\n      closeOnCancel: true\n      deleteBranchAfterClose: true\n";
+/// The length of a window that goes on for an hour and more. Windows of one length end at midnight UTC, those of others
+/// seldom at the same time.
+fn window() -> &'static str {
+    static LENGTH: LazyLock<String> = LazyLock::new(|| {
+        let now = jiff::Timestamp::now().as_second();
+        let left = |hours: i64| hours * 3600 - now.rem_euclid(hours * 3600);
+        let lasting = [24, 23, 19].into_iter().find(|hours| left(*hours) > 3600);
+        format!("{}h", lasting.unwrap_or(17))
+    });
+    &LENGTH
+}
+
+fn grouped() -> String {
+    format!("      group: {{ window: {} }}\n", window())
+}
+
+fn closes() -> String {
+    let grouped = grouped();
+    format!("{grouped}      closeOnCancel: true\n      deleteBranchAfterClose: true\n")
+}
+
 /// Nobody but the test looks at pull requests.
 const UNFOLLOWED: [&str; 2] = ["--follow-seconds", "0"];
 
@@ -65,14 +85,14 @@ async fn commits_of(stage: &ForgeBed, number: u64) -> Result<usize> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_at_once_share_one_pull_request_on_gitea() -> Result<()> {
-    let stage = ForgeBed::start_with(GROUPED, &[]).await?;
+    let stage = ForgeBed::start_with(&grouped(), &[]).await?;
     assert_shared(&twenty_and_one(&stage.bed).await?);
     let pulls = stage.repository.pull_requests().await?;
     assert_eq!(pulls.len(), 2);
     let body = pulls[0]["body"].as_str().unwrap_or_default();
     assert_eq!(body.matches("<!-- nabu: cluster=prod-eu uid=").count(), 20);
     let title = pulls[0]["title"].as_str().unwrap_or_default();
-    assert!(title.contains("24h from"), "{title}");
+    assert!(title.contains(&format!("{} from", window())), "{title}");
     assert_eq!(commits_of(&stage, 1).await?, 20);
     Ok(())
 }
@@ -82,7 +102,7 @@ async fn twenty_at_once_share_one_pull_request_on_github() -> Result<()> {
     let github = TestGithub::start().await?;
     let name = "ninsun-labs/gitops";
     let repository = github.create_repository(name).await?;
-    let route = forge_config("github-token", github.url(), name) + GROUPED;
+    let route = forge_config("github-token", github.url(), name) + &grouped();
     let secret = token_secret("bot", github.token());
     let bed = Bed::start(&[("config.yaml", route), ("secret.yaml", secret)]).await?;
     assert_shared(&twenty_and_one(&bed).await?);
@@ -100,7 +120,7 @@ async fn twenty_at_once_share_one_merge_request_on_gitlab() -> Result<()> {
     let gitlab = TestGitlab::start().await?;
     let name = "ninsun-labs/fleet/gitops";
     let project = gitlab.create_project(name)?;
-    let route = forge_config("gitlab-token", &gitlab.url(), name) + GROUPED;
+    let route = forge_config("gitlab-token", &gitlab.url(), name) + &grouped();
     let secret = token_secret("bot", gitlab.token());
     let bed = Bed::start(&[("config.yaml", route), ("secret.yaml", secret)]).await?;
     assert_shared(&twenty_and_one(&bed).await?);
@@ -121,7 +141,7 @@ async fn twenty_at_once_share_one_merge_request_on_gitlab() -> Result<()> {
 async fn responses_of_another_cluster_or_with_a_branch_of_their_own_are_not_grouped_with_them()
 -> Result<()> {
     let route = config(
-        "  routes:\n    - provider: { kind: noop, repository: o/r }\n      group: { window: 24h }\n",
+        &("  routes:\n    - provider: { kind: noop, repository: o/r }\n".to_owned() + &grouped()),
     );
     let bed = Bed::start(&[("config.yaml", route)]).await?;
     let mut own = write_file(ACTION, "c.yaml", "x: 1\n");
@@ -148,7 +168,7 @@ async fn responses_of_another_cluster_or_with_a_branch_of_their_own_are_not_grou
 
 /// Kills the hub while the n-th answer of the second member is outstanding; with its store, if that is lost as well.
 async fn kill_second_at(fault: fn(u32) -> Fault, number: u32, loses_store: bool) -> Result<()> {
-    let mut stage = ForgeBed::start_with(GROUPED, &UNFOLLOWED).await?;
+    let mut stage = ForgeBed::start_with(&grouped(), &UNFOLLOWED).await?;
     let first = ask_for(&stage.bed, "rbac/1.yaml").await?;
     eu().await.finished(&first, LIMIT).await?;
     let fault = fault(stage.proxy.requests() + number);
@@ -200,7 +220,7 @@ async fn the_hub_loses_its_store_after_the_commit_and_after_the_text_of_a_second
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_merge_is_told_to_every_member_and_a_late_one_gets_its_own() -> Result<()> {
-    let route = format!("{GROUPED}      deleteBranchAfterMerge: true\n");
+    let route = format!("{}      deleteBranchAfterMerge: true\n", grouped());
     let stage = ForgeBed::start_with(&route, &["--follow-seconds", "1"]).await?;
     let mut names = Vec::new();
     for path in ["rbac/1.yaml", "rbac/2.yaml", "rbac/3.yaml"] {
@@ -245,7 +265,7 @@ fn happened(answer: &Value, action: &str) -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_member_says_so_and_only_the_last_one_closes() -> Result<()> {
-    let stage = ForgeBed::start_with(CLOSES, &UNFOLLOWED).await?;
+    let stage = ForgeBed::start_with(&closes(), &UNFOLLOWED).await?;
     let first = ask_for(&stage.bed, "rbac/1.yaml").await?;
     let second = ask_for(&stage.bed, "rbac/2.yaml").await?;
     for name in [&first, &second] {
