@@ -97,15 +97,56 @@ impl SanTemplate {
 
     /// Whether some URI could be read by both. Neither ids nor names have a `/` in them.
     fn may_be_taken_for(&self, other: &Self) -> bool {
-        let (before, after) = (self.before.as_str(), self.after.as_str());
-        let beginnings = before
-            .strip_prefix(other.before.as_str())
-            .or_else(|| other.before.strip_prefix(before));
-        let ends = after
-            .strip_suffix(other.after.as_str())
-            .or_else(|| other.after.strip_suffix(after));
-        let fits = |rest: Option<&str>| rest.is_some_and(|rest| !rest.contains('/'));
-        fits(beginnings) && fits(ends)
+        let (ours, theirs) = (self.segments(), other.segments());
+        ours.len() == theirs.len() && ours.iter().zip(&theirs).all(|(one, two)| one.meets(two))
+    }
+
+    fn segments(&self) -> Vec<Segment<'_>> {
+        let mut segments: Vec<_> = self.before.split('/').map(Segment::Fixed).collect();
+        let mut rest = self.after.split('/');
+        if let (Some(Segment::Fixed(start)), Some(end)) = (segments.pop(), rest.next()) {
+            segments.push(Segment::Place { start, end });
+        }
+        segments.extend(rest.map(Segment::Fixed));
+        segments
+    }
+}
+
+/// What stands between two slashes of a template.
+#[derive(Clone, Copy)]
+enum Segment<'a> {
+    Fixed(&'a str),
+    /// With the place for a name between the two.
+    Place {
+        start: &'a str,
+        end: &'a str,
+    },
+}
+
+impl Segment<'_> {
+    /// Whether some text is both.
+    fn meets(&self, other: &Self) -> bool {
+        let either =
+            |one: &str, two: &str, fits: fn(&str, &str) -> bool| fits(one, two) || fits(two, one);
+        match (self, other) {
+            (Segment::Fixed(one), Segment::Fixed(two)) => one == two,
+            (Segment::Fixed(text), Segment::Place { start, end })
+            | (Segment::Place { start, end }, Segment::Fixed(text)) => {
+                text.len() > start.len() + end.len()
+                    && text.starts_with(start)
+                    && text.ends_with(end)
+            }
+            (
+                Segment::Place { start, end },
+                Segment::Place {
+                    start: other_start,
+                    end: other_end,
+                },
+            ) => {
+                either(start, other_start, |one, two| one.starts_with(two))
+                    && either(end, other_end, |one, two| one.ends_with(two))
+            }
+        }
     }
 }
 
@@ -321,6 +362,10 @@ mod tests {
             (
                 Some("spiffe://corp.example/sa/{id}"),
                 Some("spiffe://corp.example/sa/{name}-admin"),
+            ),
+            (
+                Some("spiffe://corp.example/sa/{id}/agent/foo"),
+                Some("spiffe://corp.example/sa/x/agent/{name}"),
             ),
             (Some("spiffe://{trust_domain}/admin/{id}"), None),
             (None, Some("spiffe://{trust_domain}/hub/{name}")),

@@ -112,6 +112,7 @@ pub fn closing(number: Option<u64>) -> Closing<'static> {
         again: false,
         remove_branch: false,
         stays_open: false,
+        group: None,
     }
 }
 

@@ -89,7 +89,7 @@ pub struct TlsConnection {
     peer: PeerIdentity,
     /// Until the first request.
     deadline: Option<Pin<Box<Sleep>>>,
-    _share: Share<Identity>,
+    _share: Share<String>,
 }
 
 impl TlsConnection {
@@ -97,7 +97,7 @@ impl TlsConnection {
         stream: TlsStream<TcpStream>,
         peer: PeerIdentity,
         first_request: Duration,
-        share: Share<Identity>,
+        share: Share<String>,
     ) -> Self {
         Self {
             stream,

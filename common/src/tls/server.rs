@@ -24,7 +24,7 @@ use super::crowd::{CrowdLimits, Doorway, Standing};
 use super::shares::Shares;
 use super::strangers::Strangers;
 use super::{Material, Reloading, TlsCredentials, TlsError, TlsFiles, provider};
-use crate::identity::{Identity, valid_until};
+use crate::identity::valid_until;
 use crate::san::Names;
 
 /// Connections that are shaken hands with and wait to be served.
@@ -281,7 +281,7 @@ struct Door {
     tls: ServerTls,
     limits: IncomingLimits,
     strangers: Option<Strangers>,
-    peers: Shares<Identity>,
+    peers: Shares<String>,
     ready: mpsc::Sender<io::Result<TlsConnection>>,
 }
 
@@ -313,7 +313,7 @@ impl Door {
     }
 
     async fn let_in(&self, stream: TlsStream<TcpStream>, peer: PeerIdentity) {
-        let Some(share) = self.peers.take(peer.identity.clone()) else {
+        let Some(share) = self.peers.take(peer.fingerprint.clone()) else {
             warn!(peer = %peer.identity, remote_addr = %peer.remote_addr, "too many connections of one peer");
             return;
         };

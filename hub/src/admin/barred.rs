@@ -144,6 +144,23 @@ impl BarredAdmins {
     }
 }
 
+impl BarredAdmins {
+    /// A request that ends where its peer is barred: what is asked may come long after the asking began.
+    pub(super) fn watch_request(
+        &self,
+        request: http::Request<Body>,
+        peer: PeerIdentity,
+    ) -> http::Request<Body> {
+        request.map(|body| {
+            Body::new(Asked {
+                body,
+                barred: self.clone(),
+                peer,
+            })
+        })
+    }
+}
+
 /// A connection may outlive the certificate that it was opened with.
 pub(super) fn ran_out(peer: &PeerIdentity) -> bool {
     peer.not_after <= SystemTime::now()
@@ -157,6 +174,31 @@ pub(super) fn certified(peer: &PeerIdentity) -> Option<Certified> {
             fingerprint: peer.fingerprint.clone(),
         }),
         _ => None,
+    }
+}
+
+struct Asked {
+    body: Body,
+    barred: BarredAdmins,
+    peer: PeerIdentity,
+}
+
+impl HttpBody for Asked {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if polled.is_ready()
+            && let Some(reason) = self.barred.bars(&self.peer)
+        {
+            let message = reason.message(&self.peer.identity.to_string());
+            return Poll::Ready(Some(Err(Status::permission_denied(message))));
+        }
+        polled
     }
 }
 

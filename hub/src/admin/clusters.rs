@@ -248,11 +248,13 @@ impl ClusterService for Clusters {
         let cluster = cluster_id("cluster_id", &request.into_inner().cluster_id)?;
         let event = audit_line(&actor, "ClusterRemoved", cluster.to_string());
         let done = self.identities.remove_cluster(&cluster, event).await;
-        if !done.map_err(failed)? {
+        let done = done.map_err(failed)?;
+        let unfinished = self.store.unfinished_of(&cluster).await.map_err(failed)?;
+        // A removal that was interrupted is finished by the next one.
+        if !done && unfinished.is_empty() {
             return Err(unknown(&cluster));
         }
         self.gateway.dismiss_revoked(&cluster);
-        let unfinished = self.store.unfinished_of(&cluster).await.map_err(failed)?;
         let cancelled = unfinished.len() as u64;
         for (uid, _) in unfinished {
             let key = ResponseKey {

@@ -126,6 +126,9 @@ where
         }
         request.extensions_mut().insert(caller);
         request.extensions_mut().insert(target.clone());
+        if let Some(peer) = &peer {
+            request = guard.barred.watch_request(request, peer.clone());
+        }
         // The service that was polled ready is the one to call.
         let fresh = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, fresh);

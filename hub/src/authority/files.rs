@@ -20,7 +20,17 @@ use crate::store::identity::AuthorityState;
 pub(super) struct AuthorityFiles {
     cert: PathBuf,
     key: PathBuf,
-    read: Mutex<[u8; 32]>,
+    read: Mutex<Digested>,
+}
+
+/// What two files hold, digested.
+type Digested = [u8; 32];
+
+/// An authority that is not in force yet.
+pub(super) struct Changed {
+    pub(super) ring: Ring,
+    /// For [`AuthorityFiles::in_force`].
+    pub(super) digest: Digested,
 }
 
 /// What the files hold.
@@ -30,7 +40,7 @@ struct Texts {
 }
 
 impl Texts {
-    fn digest(&self) -> [u8; 32] {
+    fn digest(&self) -> Digested {
         let parts = [&self.certificates, &self.key].map(Sha256::digest);
         Sha256::digest(parts.concat()).into()
     }
@@ -104,14 +114,20 @@ impl AuthorityFiles {
         Ok(ring)
     }
 
-    /// The authority of the files if they have changed.
-    pub(super) fn changed(&self, revision: u64) -> Result<Option<Ring>, AuthorityError> {
+    /// The authority of the files if they have changed since one of them was in force.
+    pub(super) fn changed(&self, revision: u64) -> Result<Option<Changed>, AuthorityError> {
         let texts = self.texts()?;
-        let read = *self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if texts.digest() == read {
+        let digest = texts.digest();
+        if digest == *self.read.lock().unwrap_or_else(PoisonError::into_inner) {
             return Ok(None);
         }
-        self.ring(revision).map(Some)
+        let ring = texts.ring(revision)?;
+        Ok(Some(Changed { ring, digest }))
+    }
+
+    /// What was read is in force now.
+    pub(super) fn in_force(&self, digest: Digested) {
+        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = digest;
     }
 }
 
@@ -130,6 +146,12 @@ mod tests {
         (pem, key.serialize_pem())
     }
 
+    fn taken(files: &AuthorityFiles, revision: u64) -> Ring {
+        let changed = files.changed(revision).unwrap().unwrap();
+        files.in_force(changed.digest);
+        changed.ring
+    }
+
     #[test]
     fn the_certificate_of_the_key_certifies_wherever_it_stands_and_all_are_trusted() {
         let ((old, old_key), (new, new_key)) = (authority(), authority());
@@ -143,18 +165,19 @@ mod tests {
 
         // One file after the other: in between, both fit together.
         std::fs::write(&cert, format!("{old}{new}")).unwrap();
-        let both = files.changed(2).unwrap().unwrap();
+        assert!(files.changed(2).unwrap().is_some());
+        let both = taken(&files, 2);
         assert_eq!(both.state.issuing, first.state.issuing);
         assert_eq!(both.others.len(), 1);
         std::fs::write(&key, &new_key).unwrap();
-        let turned = files.changed(3).unwrap().unwrap();
+        let turned = taken(&files, 3);
         assert_ne!(turned.state.issuing, first.state.issuing);
         assert_eq!(turned.others, [first.known[0].signer.certificate().clone()]);
 
         std::fs::write(&cert, &old).unwrap();
         assert!(files.changed(4).is_err(), "they do not fit together");
         std::fs::write(&cert, &new).unwrap();
-        let alone = files.changed(4).unwrap().unwrap();
+        let alone = taken(&files, 4);
         assert_eq!(alone.state.issuing, turned.state.issuing);
         assert!(alone.others.is_empty() && alone.state.revision == 4);
         assert!(files.changed(5).unwrap().is_none());

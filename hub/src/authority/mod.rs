@@ -395,6 +395,7 @@ impl HubAuthority {
     async fn refresh(&self) -> Result<(), AuthorityError> {
         let mut own_due = self.own_due.lock().await;
         let revision = self.ring.load().state.revision;
+        let mut read = None;
         let changed = match &self.source {
             Source::Stored(sealing) => match self.identities.authorities().await? {
                 Some((state, records)) if state.revision != revision => {
@@ -402,7 +403,13 @@ impl HubAuthority {
                 }
                 _ => None,
             },
-            Source::Files(files) => files.changed(revision + 1)?,
+            Source::Files(files) => {
+                let changed = files.changed(revision + 1)?;
+                changed.map(|changed| {
+                    read = Some(changed.digest);
+                    changed.ring
+                })
+            }
         };
         if changed.is_none() && Instant::now() < *own_due {
             return Ok(());
@@ -424,6 +431,10 @@ impl HubAuthority {
             );
             self.ring.store(Arc::new(ring));
             self.changes.send_replace(revision);
+        }
+        // Not before: what was read and could not be put into force is read again.
+        if let (Source::Files(files), Some(digest)) = (&self.source, read) {
+            files.in_force(digest);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::{Context, lock};
 use crate::change::Intent;
-use crate::forge::{ClosedPull, Closing, Forge, ForgeError, Job};
+use crate::forge::{ClosedPull, Closing, Forge, ForgeError, GroupClosing, Job};
 use crate::plan::Close;
 use crate::plan::follow_up::keeps_group_open;
 use crate::response::ErrorType;
@@ -53,6 +53,7 @@ pub(super) async fn close(
         again: close.again,
         remove_branch: close.intent.options.delete_branch_after_close,
         stays_open: false,
+        group: None,
     };
     let is_shared = close.intent.is_shared();
     // Nobody knows how far an interrupted attempt has come: perhaps into the group.
@@ -61,7 +62,7 @@ pub(super) async fn close(
         return Ok(forge.close(job, &alone).await);
     };
     let _turn = context.groups.turn(&shared).await;
-    let stays_open = others_stay(context, job.key, &shared).await?;
+    let (stays_open, unwanted) = others(context, job.key, &shared).await?;
     let comment = if stays_open {
         &close.comment_if_others_stay
     } else {
@@ -72,6 +73,10 @@ pub(super) async fn close(
         stays_open,
         // Others may have put theirs on top of it.
         commit: None,
+        group: Some(GroupClosing {
+            unwanted: &unwanted,
+            comment: &close.comment_if_others_stay,
+        }),
         ..alone
     };
     let outcome = forge.close(&job.with(&shared), &together).await;
@@ -86,19 +91,27 @@ pub(super) async fn close(
     Ok(outcome)
 }
 
-/// Whether other members of a group are wanted that are in its pull request, or may be soon.
-async fn others_stay(
+/// Whether other members of a group are wanted that are in its pull request, or may be soon; and the UIDs of those that are
+/// not wanted any more, this one among them.
+async fn others(
     context: &Context,
     key: &ResponseKey,
     shared: &Intent,
-) -> Result<bool, StoreError> {
+) -> Result<(bool, Vec<String>), StoreError> {
     let members = context.store.of_group(&shared.branch).await?;
-    Ok(members.iter().any(|member| {
+    let (mut stay, mut unwanted) = (false, vec![key.uid.to_string()]);
+    for member in members.iter().filter(|member| member.key != *key) {
         let intent = member.progress.intent.as_ref();
-        let is_other = member.key != *key
-            && intent.is_some_and(|intent| intent.target.repository == shared.target.repository);
-        is_other && keeps_group_open(&member.progress)
-    }))
+        if intent.is_none_or(|intent| intent.target.repository != shared.target.repository) {
+            continue;
+        }
+        if keeps_group_open(&member.progress) {
+            stay = true;
+        } else {
+            unwanted.push(member.key.uid.to_string());
+        }
+    }
+    Ok((stay, unwanted))
 }
 
 #[cfg(test)]

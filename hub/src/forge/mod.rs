@@ -119,8 +119,38 @@ pub struct Closing<'a> {
     pub again: bool,
     /// Whether its branch goes as well, unless somebody has put something on it since.
     pub remove_branch: bool,
+    /// If it is that of a group: who else may be in it.
+    pub group: Option<GroupClosing<'a>>,
     /// It is only said on it: others of the group are in it.
     pub stays_open: bool,
+}
+
+/// What is known of the others in the pull request of a group that is to be closed.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupClosing<'a> {
+    /// The UIDs of those that are not wanted any more. Anybody else who is in it, also one whom the hub has forgotten, keeps
+    /// it open.
+    pub unwanted: &'a [String],
+    /// What is said on it then instead.
+    pub comment: &'a str,
+}
+
+impl<'a> Closing<'a> {
+    /// The same, or only a comment if the body of the pull request names somebody else who is in it.
+    fn seeing(&self, body: &str) -> Closing<'a> {
+        let Some(group) = self.group.filter(|_| !self.stays_open) else {
+            return *self;
+        };
+        let is_unwanted = |uid: &str| group.unwanted.iter().any(|one| one == uid);
+        if ours::members_named(body).all(is_unwanted) {
+            return *self;
+        }
+        Closing {
+            stays_open: true,
+            comment: group.comment,
+            ..*self
+        }
+    }
 }
 
 /// A pull request that has ended.

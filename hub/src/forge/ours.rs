@@ -13,6 +13,15 @@ pub(super) fn has_marker(body: &str, key: &ResponseKey) -> bool {
     body.lines().any(|line| line.trim().starts_with(&start))
 }
 
+/// The UIDs of the responses that the hidden lines of a body name.
+pub(super) fn members_named(body: &str) -> impl Iterator<Item = &str> {
+    body.lines().filter_map(|line| {
+        let marker = line.trim().strip_prefix("<!-- nabu: cluster=")?;
+        let (_, rest) = marker.split_once(" uid=")?;
+        Some(rest.split_once(' ')?.0)
+    })
+}
+
 /// The hidden line of the comment that says why a pull request is closed.
 pub(super) fn closing_marker(key: &ResponseKey) -> String {
     format!(
@@ -122,6 +131,17 @@ mod tests {
         let member_in = |cluster: &str| member(ours, &cluster.parse().unwrap());
         assert_eq!(member_in("prod-eu").as_deref(), Some("u-1"));
         assert_eq!(member_in("prod"), None);
+    }
+
+    #[test]
+    fn everybody_whom_a_body_names_is_found() {
+        let body = "a\n<!-- nabu: cluster=c uid=u-1 digest=x -->\n\nb\n<!-- nabu: cluster=c uid=u-2 digest=y -->\n";
+        let named: Vec<_> = members_named(body).collect();
+        assert_eq!(named, ["u-1", "u-2"]);
+        assert_eq!(
+            members_named("<!-- nabu: closed cluster=c uid=u-3 -->").count(),
+            0
+        );
     }
 
     #[test]

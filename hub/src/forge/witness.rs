@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use http::HeaderMap;
 use jiff::{SignedDuration, Timestamp};
@@ -37,6 +38,11 @@ pub struct Sighting {
     pub limits: BTreeMap<String, RateLimit>,
 }
 
+/// The result of a request whose credential was not taken.
+const REFUSED: &str = "unauthorized";
+/// The longest that one answer can hold a credential back.
+const LONGEST_HOLD: Duration = Duration::from_hours(2);
+
 /// The sightings of all credentials since the hub began; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Sightings {
@@ -60,7 +66,9 @@ impl Sightings {
         let sightings = self.lock();
         let limits = sightings.get(lane)?.limits.iter();
         let spent = limits.filter_map(|(resource, limit)| {
-            let until = limit.resets_at.filter(|at| *at > now)?;
+            // A forge that says more is not believed, however often that is looked at.
+            let latest = limit.said_at.saturating_add(LONGEST_HOLD).ok();
+            let until = limit.resets_at.min(latest).filter(|at| *at > now)?;
             let is_spent = limit.remaining <= reserve.min(limit.limit / 10);
             is_spent.then_some((until, resource, limit))
         });
@@ -101,7 +109,9 @@ impl Witness {
         sighting.last_result = result;
         if let Some(headers) = headers {
             sighting.answered_at = Some(now);
-            if let Some((resource, limit)) = budget(headers, now) {
+            // An answer to a credential that is not taken tells of somebody else's budget: of none, or of everybody's without one.
+            let counts = result != REFUSED;
+            if let Some((resource, limit)) = budget(headers, now).filter(|_| counts) {
                 sighting.limits.insert(resource, limit);
             }
         }
@@ -134,7 +144,7 @@ fn budget(headers: &HeaderMap, now: Timestamp) -> Option<(String, RateLimit)> {
     Some((
         resource,
         RateLimit {
-            limit: number("limit")?,
+            limit: number("limit").filter(|limit| *limit > 0)?,
             remaining: number("remaining")?,
             resets_at,
             said_at: now,
@@ -159,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_budgets_of_github_are_kept_by_resource_and_that_of_gitlab_without_one() {
-        let now = Timestamp::UNIX_EPOCH;
+        let now = Timestamp::from_second(1_799_996_401).unwrap();
         let sightings = Sightings::default();
         let lane = LaneId::of(&target());
         let witness = sightings.witness(lane.clone());
@@ -198,6 +208,49 @@ mod tests {
         let (resource, limit) = budget(&gitlab, now).unwrap();
         assert_eq!((resource.as_str(), limit.limit), ("", 600));
         assert_eq!(budget(&headers(&[("ratelimit-remaining", "x")]), now), None);
+    }
+
+    #[test]
+    fn an_answer_to_a_credential_that_is_not_taken_tells_of_no_budget_of_ours() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let sightings = Sightings::default();
+        let lane = LaneId::of(&target());
+        let witness = sightings.witness(lane.clone());
+        let said = |limit, remaining| {
+            headers(&[
+                ("x-ratelimit-limit", limit),
+                ("x-ratelimit-remaining", remaining),
+                ("x-ratelimit-reset", "1800003600"),
+            ])
+        };
+        witness.note("unauthorized", Some(&said("60", "0")), now);
+        assert_eq!(sightings.spent(&lane, 50, now), None);
+        witness.note("ok", Some(&said("0", "0")), now);
+        assert_eq!(sightings.spent(&lane, 50, now), None, "no budget at all");
+        witness.note("ok", Some(&said("60", "0")), now);
+        assert!(sightings.spent(&lane, 50, now).is_some());
+    }
+
+    #[test]
+    fn a_forge_that_names_a_far_end_is_not_believed_however_often_that_is_looked_at() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let sightings = Sightings::default();
+        let lane = LaneId::of(&target());
+        let answer = headers(&[
+            ("ratelimit-limit", "600"),
+            ("ratelimit-remaining", "0"),
+            ("ratelimit-reset", "1900000000"),
+        ]);
+        sightings
+            .witness(lane.clone())
+            .note("ok", Some(&answer), now);
+        let latest = now.saturating_add(LONGEST_HOLD).unwrap();
+        for later in [0, 3600, 7199] {
+            let at = Timestamp::from_second(1_800_000_000 + later).unwrap();
+            let until = sightings.spent(&lane, 50, at).map(|(until, _)| until);
+            assert_eq!(until, Some(latest), "{later}");
+        }
+        assert_eq!(sightings.spent(&lane, 50, latest), None);
     }
 
     #[test]

@@ -125,17 +125,23 @@ impl FrameBounds {
 
 /// Which clusters were refused a session lately: an agent that comes again and again leaves no line each time.
 #[derive(Debug, Default)]
-pub(super) struct RefusedLately(Mutex<HashMap<ClusterId, std::time::Instant>>);
+pub(super) struct RefusedLately(Mutex<HashMap<(ClusterId, String), std::time::Instant>>);
 
 impl RefusedLately {
     /// Whether the audit log should have a line of it. Bounded by the certificates that there are.
-    pub(super) fn is_news(&self, cluster: &ClusterId, now: std::time::Instant) -> bool {
+    pub(super) fn is_news(
+        &self,
+        cluster: &ClusterId,
+        action: &str,
+        now: std::time::Instant,
+    ) -> bool {
+        let key = (cluster.clone(), action.to_owned());
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.retain(|_, at| now.saturating_duration_since(*at) < REFUSED_SESSION);
-        if told.contains_key(cluster) {
+        if told.contains_key(&key) {
             return false;
         }
-        told.insert(cluster.clone(), now);
+        told.insert(key, now);
         true
     }
 }
@@ -273,10 +279,11 @@ mod tests {
     fn a_cluster_that_is_refused_again_and_again_is_written_down_now_and_then() {
         let (lately, now) = (RefusedLately::default(), std::time::Instant::now());
         let (one, other) = ("prod-eu".parse().unwrap(), "prod-us".parse().unwrap());
-        assert!(lately.is_news(&one, now));
-        assert!(!lately.is_news(&one, now));
-        assert!(lately.is_news(&other, now));
-        assert!(lately.is_news(&one, now + REFUSED_SESSION));
+        assert!(lately.is_news(&one, "a", now));
+        assert!(!lately.is_news(&one, "a", now));
+        assert!(lately.is_news(&one, "b", now));
+        assert!(lately.is_news(&other, "a", now));
+        assert!(lately.is_news(&one, "a", now + REFUSED_SESSION));
     }
 
     #[test]

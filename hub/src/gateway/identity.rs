@@ -95,7 +95,10 @@ impl Shared {
         };
         warn!(%cluster, remote = %peer.remote_addr, reason, "refused a session");
         self.metrics.refused(reason);
-        if !self.refusals.is_news(cluster, std::time::Instant::now()) {
+        if !self
+            .refusals
+            .is_news(cluster, "SessionRefused", std::time::Instant::now())
+        {
             return Ok(Err(farewell));
         }
         let event = AuditEvent {

@@ -258,7 +258,7 @@ impl Ingest {
         if !self
             .shared
             .refusals
-            .is_news(&self.cluster, Instant::now().into_std())
+            .is_news(&self.cluster, "ClusterHeld", Instant::now().into_std())
         {
             return Ok(());
         }

@@ -22,6 +22,7 @@ use super::bounds::{CreditLine, FrameBounds, RefusalBounds};
 use super::identity::{self, Dismissal, RENEWAL};
 use super::ingest::{Ingest, Item, Stopped};
 use super::outbox::{Next, Outbox};
+use super::trust;
 use super::{Farewell, Live, Said, Shared, convert};
 use crate::store::{Acknowledgement, AuditEvent, Registration, StoreError};
 
@@ -124,6 +125,11 @@ impl Session {
         // A connection may outlive the certificate that it was opened with.
         if self.peer.not_after <= SystemTime::now() {
             return Err(identity::ran_out());
+        }
+        // As it may outlive the trust in whoever certified it.
+        let authority = self.shared.identities.authority.as_ref();
+        if authority.is_some_and(|authority| !authority.tls().trusts(&self.peer)) {
+            return Err(trust::distrusted());
         }
         let window = match hello.status_window {
             0 => DEFAULT_WINDOW,
@@ -253,7 +259,7 @@ impl Session {
 
     /// Writes down what went wrong, unless something did a moment ago.
     async fn note(&self, action: &str, message: &str) {
-        if !(self.shared.refusals).is_news(&self.cluster, std::time::Instant::now()) {
+        if !(self.shared.refusals).is_news(&self.cluster, action, std::time::Instant::now()) {
             return;
         }
         let event = AuditEvent {

@@ -18,7 +18,7 @@ use crate::store::StoreError;
 /// How often every session is looked at; that costs nothing as long as the authorities are the same.
 const LOOK: Duration = Duration::from_secs(1);
 
-fn distrusted() -> Farewell {
+pub(super) fn distrusted() -> Farewell {
     let message = "the authority of this session's certificate is not trusted any more; a new join token by `nabuctl \
         cluster add` helps if the agent has no newer certificate";
     Farewell::new(GoodbyeReason::CertificateOutdated, message)

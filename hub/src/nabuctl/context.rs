@@ -145,13 +145,13 @@ pub(super) fn run(
             contexts.current = Some(name);
         }
         ContextCommand::Set { name, certificate } => {
-            let kept = certificate.map(|from| keep(&from, &path, &name));
-            let tls_dir = kept.transpose()?.or_else(|| asked.tls_dir.clone());
-            let tls_dir = tls_dir.map(std::path::absolute).transpose()?;
             let hub = asked
                 .hub
                 .clone()
                 .context("say where the hub is with --hub URL")?;
+            let kept = certificate.map(|from| keep(&from, &path, &name));
+            let tls_dir = kept.transpose()?.or_else(|| asked.tls_dir.clone());
+            let tls_dir = tls_dir.map(std::path::absolute).transpose()?;
             let server_name = asked.server_name.clone();
             contexts.contexts.insert(
                 name.clone(),

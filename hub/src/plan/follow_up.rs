@@ -244,13 +244,17 @@ fn stay(progress: &mut Progress, closed: &ClosedPull, moment: Moment) {
 
 /// Whether a response of a group keeps the group's pull request open: it is in there, or may be soon, and is wanted.
 pub fn keeps_group_open(progress: &Progress) -> bool {
-    let is_member = progress.shared || !progress.phase.is_terminal();
-    let is_wanted = !progress.deleted
-        && !progress.withdrawn
-        && !is_closing(progress)
-        && progress.cancel_requested.is_none()
-        && progress.phase != Phase::Cancelled;
-    is_member && is_wanted
+    if progress.withdrawn || is_closing(progress) {
+        return false;
+    }
+    if !progress.phase.is_terminal() {
+        return !progress.deleted && progress.cancel_requested.is_none();
+    }
+    // What its own route would leave open, or somebody has ended in a way of their own, stays.
+    let is_unwanted = progress.deleted || progress.phase == Phase::Cancelled;
+    let reason = progress.cancel_reason.as_deref();
+    let is_theirs = reason == Some(progress::EVENT_RESPONSE_OUT_OF_HANDS);
+    progress.shared && !(is_unwanted && closes_on_cancel(progress) && !is_theirs)
 }
 
 /// It could not be closed now. What may pass is tried again; else people have to do it, and the condition says so.

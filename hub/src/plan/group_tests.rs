@@ -167,6 +167,11 @@ fn a_group_is_kept_open_by_whoever_is_in_it_or_on_the_way_and_wanted() {
     let mut gone = joined.clone();
     progress::mark_deleted(&mut gone);
     assert!(!keeps_group_open(&gone));
+    gone.follow_up = None;
+    assert!(!keeps_group_open(&gone));
+    let intent = gone.intent.as_mut().unwrap();
+    intent.options.close_on_cancel = false;
+    assert!(keeps_group_open(&gone), "its own route would leave it open");
     let mut withdrawn = joined;
     withdrawn.withdrawn = true;
     assert!(!keeps_group_open(&withdrawn));

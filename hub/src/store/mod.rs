@@ -434,7 +434,8 @@ pub trait Store: Send + Sync {
     /// Responses whose pull request of this branch, on whatever forge, waits for people, with their intents.
     async fn followed_on(&self, branch: &str) -> Result<Vec<ResponseSummary>, StoreError>;
 
-    /// Responses whose change was decided for the group with this branch, on whatever forge, with their intents.
+    /// Responses whose change was decided for the group with this branch, on whatever forge, with their intents but for the
+    /// files and the body.
     async fn of_group(&self, branch: &str) -> Result<Vec<ResponseSummary>, StoreError>;
 
     /// Finished responses of a cluster whose EventResponse is watched all the same, a page after `after` in UID order.

@@ -57,6 +57,15 @@ impl Forgejo {
             if !reply.status.is_success() {
                 return Err(self.explain(&reply));
             }
+            let now: wire::Pull = reply.json()?;
+            if now.state() != PullRequestState::Open {
+                // People were faster.
+                return Ok(Some(Amended::Ended(ClosedPull {
+                    url: self.address(&now),
+                    pull: observed_pull(&now),
+                    notes: Vec::new(),
+                })));
+            }
         }
         Ok(Some(Amended::Updated {
             url: self.address(&pull),

@@ -32,6 +32,7 @@ impl Forgejo {
         let Some(mut pull) = found else {
             return Ok(None);
         };
+        let closing = &closing.seeing(pull.body.as_deref().unwrap_or_default());
         let mut notes = Vec::new();
         if pull.state() == PullRequestState::Open {
             notes.extend(say_why(&api, pull.number, closing).await?);

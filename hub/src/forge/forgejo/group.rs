@@ -101,7 +101,9 @@ impl Forgejo {
             return self.without_pull(api, attempt, &base).await;
         };
         let body = pull.body.as_deref().unwrap_or_default();
-        let marked = has_marker(body, api.job.key);
+        // Of one that has ended only its commits prove anything: text can be set later as well.
+        let is_open = pull.state() == PullRequestState::Open;
+        let marked = is_open && has_marker(body, api.job.key);
         let seen = Seen {
             state: pull.state(),
             marked,
@@ -110,13 +112,13 @@ impl Forgejo {
             return Ok(InGroup::Alone);
         }
         let known = self.memory().groups.at(branch, &pull.head.sha);
-        let members = match known {
+        let members = match known.filter(|_| is_open) {
             Some(members) => members,
             None if marked => Members::default(),
             None => {
                 let commits = api.commits_of(pull.number).await?;
                 let is_behind = commits.iter().all(|past| past.sha != pull.head.sha);
-                if is_behind && seen.state == PullRequestState::Open {
+                if is_behind && is_open {
                     return Ok(InGroup::Again);
                 }
                 let commits = commits
@@ -128,7 +130,7 @@ impl Forgejo {
         match place(api.job, attempt.group, Some(seen), &members) {
             Place::Alone => Ok(InGroup::Alone),
             Place::In { commit } => {
-                if !marked && seen.state == PullRequestState::Open {
+                if !marked && is_open {
                     let text = self.body_of(api, commit.as_deref()).await;
                     self.tell(api, attempt, &pull, &text).await?;
                 }
@@ -155,10 +157,21 @@ impl Forgejo {
             Err(error) if is_misfit(&error) => return Ok(InGroup::Alone),
             Err(error) => return Err(error),
         }
-        let (sha, parent) = match self.put(api, branch).await? {
-            Put::Done { sha, parent } => (sha, parent),
-            Put::Unchanged => return self.done_already(api, attempt, base, pull).await,
-            Put::Stale => return Ok(InGroup::Again),
+        let (sha, parent) = match self.put(api, branch).await {
+            Ok(Put::Done { sha, parent }) => (sha, parent),
+            Ok(Put::Unchanged) => return self.done_already(api, attempt, base, pull).await,
+            Ok(Put::Stale) => return Ok(InGroup::Again),
+            // It may have gone with the end of its pull request.
+            Err(error @ ForgeError::Failed(_)) if pull.is_some() => {
+                let is_gone = matches!(api.branch(branch).await, Ok(None));
+                self.memory().groups.forget(branch);
+                return if is_gone {
+                    Ok(InGroup::Again)
+                } else {
+                    Err(error)
+                };
+            }
+            Err(error) => return Err(error),
         };
         members.add(api.job.key.uid.as_str(), &sha);
         let tip = pull.map(|pull| pull.head.sha.as_str());
@@ -171,8 +184,12 @@ impl Forgejo {
         let text = api.change.body.clone();
         match pull {
             Some(pull) => {
-                self.tell(api, attempt, pull, &text).await?;
-                Ok(InGroup::Done(shared(self.of_group(pull, Some(sha)))))
+                if self.tell(api, attempt, pull, &text).await? == PullRequestState::Open {
+                    return Ok(InGroup::Done(shared(self.of_group(pull, Some(sha)))));
+                }
+                // It has ended meanwhile, perhaps without the commit.
+                self.memory().groups.forget(branch);
+                Ok(InGroup::Again)
             }
             None => self.open_first(api, attempt, base, sha, &text).await,
         }
@@ -329,17 +346,17 @@ impl Forgejo {
         attempt: &Attempt<'_>,
         pull: &wire::Pull,
         text: &str,
-    ) -> Result<(), ForgeError> {
+    ) -> Result<PullRequestState, ForgeError> {
         let section = section_of(api.job.intent, attempt.alone.intent, text);
         let body = with_section(pull.body.as_deref().unwrap_or_default(), &section);
         let reply = api.set_body(pull.number, &body).await?;
         if reply.status.is_success() {
-            return Ok(());
+            return Ok(reply.json::<wire::Pull>()?.state());
         }
         match self.explain(&reply) {
             ForgeError::Failed(error) if error.kind != ErrorType::Transient => {
                 tracing::warn!(key = %api.job.key, number = pull.number, reason = error.reason, "the text of the pull request cannot be added to");
-                Ok(())
+                Ok(pull.state())
             }
             error => Err(error),
         }

@@ -132,7 +132,7 @@ impl Account {
         on: &OnTop<'_>,
         changes: &Changes,
         text: Option<&Text<'_>>,
-    ) -> Result<String, ForgeError> {
+    ) -> Result<Put, ForgeError> {
         let mut document = Document::default();
         let mut made = None;
         if changes.is_empty() {
@@ -180,9 +180,19 @@ impl Account {
         let commit = commit
             .as_ref()
             .and_then(|one| one.pointer("/commit/oid")?.as_str());
-        made.or(commit.map(str::to_owned)).ok_or_else(|| {
+        let commit = made.or(commit.map(str::to_owned)).ok_or_else(|| {
             let detail = format!("{} does not say what it has committed", self.place());
             failed(ErrorType::Transient, "ForgeError", detail)
+        })?;
+        let text = answer.take("text");
+        let pull = text.as_ref().and_then(|text| text.get("pullRequest"));
+        let ended_without = pull.is_some_and(|pull| {
+            pull["state"].as_str().is_some_and(|state| state != "OPEN")
+                && pull["headRefOid"].as_str() != Some(&commit)
+        });
+        Ok(Put {
+            commit,
+            ended_without,
         })
     }
 
@@ -202,7 +212,17 @@ impl Account {
 fn set_text(document: &mut Document, text: &Text<'_>) {
     let input = json!({ "pullRequestId": text.pull, "title": text.title, "body": text.body });
     let kind = "UpdatePullRequestInput";
-    document.add("text", "updatePullRequest", kind, input, "clientMutationId");
+    let selection = "pullRequest { state headRefOid }";
+    document.add("text", "updatePullRequest", kind, input, selection);
+}
+
+/// What was put on a branch.
+#[derive(Debug)]
+pub(super) struct Put {
+    /// The commit.
+    pub(super) commit: String,
+    /// The pull request has ended meanwhile, without this commit.
+    pub(super) ended_without: bool,
 }
 
 impl Github {
@@ -257,7 +277,7 @@ impl Github {
             let put = self
                 .account
                 .put(job, &on, &changes, text_differs.then_some(&text));
-            commit = match put.await {
+            let put = match put.await {
                 Err(error) if text_differs && has_moved(&error) => {
                     // The text goes with a commit that is not there.
                     let before = Text {
@@ -270,6 +290,11 @@ impl Github {
                 }
                 put => put?,
             };
+            if put.ended_without {
+                // People were faster; the next look tells how it has ended.
+                return Err(self.behind());
+            }
+            commit = put.commit;
         }
         Ok(Some(Amended::Updated {
             url: self.address(&pull.url, pull.number),

@@ -19,7 +19,7 @@ const OF_COMMENTS: &str = "pageInfo { hasPreviousPage startCursor } nodes { body
 /// More pages of comments are not read.
 const MOST_PAGES: u32 = 20;
 
-const FIELDS: &str = "id number url state mergedAt closedAt mergeCommit { oid } \
+const FIELDS: &str = "id number url body state mergedAt closedAt mergeCommit { oid } \
     headRef { id target { oid ... on Commit { message } } }";
 
 #[derive(Deserialize)]
@@ -28,6 +28,8 @@ struct Node {
     id: String,
     number: u64,
     url: String,
+    #[serde(default)]
+    body: String,
     state: String,
     merged_at: Option<Timestamp>,
     closed_at: Option<Timestamp>,
@@ -191,6 +193,7 @@ impl Github {
         closing: &Closing<'_>,
         pull: &Node,
     ) -> Result<ClosedPull, ForgeError> {
+        let closing = &closing.seeing(&pull.body);
         let mut document = Document::default();
         let is_said = self.has_been_said(job, pull).await?;
         if !is_said {

@@ -95,14 +95,17 @@ impl Github {
         // What the pull request does not show yet may be on its branch.
         let branch = repository.branch.iter();
         let mut history = branch.flat_map(|branch| branch.target.history());
-        if let Some((oid, _)) = history.find(|(_, message)| has_trailers(message, job.key)) {
-            members.add(job.key.uid.as_str(), oid);
-        }
         let state = match rank(pull) {
             0 => PullRequestState::Open,
             1 => PullRequestState::Merged,
             _ => PullRequestState::Closed,
         };
+        // A commit that came after the end is in no pull request.
+        if state == PullRequestState::Open
+            && let Some((oid, _)) = history.find(|(_, message)| has_trailers(message, job.key))
+        {
+            members.add(job.key.uid.as_str(), oid);
+        }
         let seen = Seen {
             state,
             marked: false,
@@ -172,8 +175,9 @@ impl Github {
             .account
             .put(job, &on, &changes, (!marked).then_some(&text));
         match put.await {
-            Ok(commit) => Ok(InGroup::Done(shared(PullRequest {
-                commit: Some(commit),
+            Ok(put) if put.ended_without => Ok(InGroup::Again(self.behind())),
+            Ok(put) => Ok(InGroup::Done(shared(PullRequest {
+                commit: Some(put.commit),
                 ..there
             }))),
             // Somebody was faster, or nobody knows what it did.

@@ -61,6 +61,15 @@ impl Gitlab {
             if !reply.status.is_success() {
                 return Err(self.explain_amend(&api, &reply).await?);
             }
+            let now: wire::MergeRequest = reply.json()?;
+            if state(&now) != PullRequestState::Open && now.sha.as_ref() != Some(&commit) {
+                // People were faster.
+                return Ok(Some(Amended::Ended(ClosedPull {
+                    url: self.address(&now),
+                    pull: observed_pull(&now),
+                    notes: Vec::new(),
+                })));
+            }
         }
         let mut notes = Vec::new();
         if !actions.is_empty() {

@@ -33,6 +33,7 @@ impl Gitlab {
         let Some(mut request) = found else {
             return Ok(None);
         };
+        let closing = &closing.seeing(request.description.as_deref().unwrap_or_default());
         let mut notes = Vec::new();
         if state(&request) == PullRequestState::Open {
             notes.extend(say_why(&api, request.iid, closing).await?);

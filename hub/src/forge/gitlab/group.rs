@@ -148,7 +148,9 @@ impl Gitlab {
             return self.without_request(api, attempt, &base, look.now).await;
         };
         let body = request.description.as_deref().unwrap_or_default();
-        let marked = has_marker(body, api.job.key);
+        // Of one that has ended only its commits prove anything: text can be set later as well.
+        let is_open = state(&request) == PullRequestState::Open;
+        let marked = is_open && has_marker(body, api.job.key);
         let seen = Seen {
             state: state(&request),
             marked,
@@ -158,10 +160,10 @@ impl Gitlab {
         let known = tip
             .as_ref()
             .and_then(|tip| self.memory().groups.at(branch, tip));
-        let members = match known {
+        let members = match known.filter(|_| is_open) {
             Some(members) => members,
             None if marked => Members::default(),
-            None if seen.state == PullRequestState::Open => {
+            None if is_open => {
                 let on_base = self.api(attempt.on_base)?;
                 let base = self.base(&on_base).await?;
                 self.members_above(api, branch, &base).await?
@@ -172,7 +174,7 @@ impl Gitlab {
         match place(api.job, attempt.group, Some(seen), &members) {
             Place::Alone => Ok(InGroup::Alone),
             Place::In { commit } => {
-                if !marked && seen.state == PullRequestState::Open {
+                if !marked && is_open {
                     let text = self.body_of(api, commit.as_deref()).await;
                     self.tell(api, attempt, &request, &text).await?;
                 }
@@ -241,7 +243,7 @@ impl Gitlab {
         if !reply.status.is_success() {
             let error = self.explain_refusal(api, branch, &reply).await?;
             let moved = matches!(reply.status.as_u16(), 400 | 409)
-                && api.branch(branch).await?.is_some_and(|now| now.id != tip);
+                && api.branch(branch).await?.is_none_or(|now| now.id != tip);
             return if moved {
                 Ok(InGroup::Again)
             } else {
@@ -264,7 +266,11 @@ impl Gitlab {
         let text = api.change.body.clone();
         match request {
             Some(request) => {
-                self.tell(api, attempt, request, &text).await?;
+                if self.tell(api, attempt, request, &text).await? != PullRequestState::Open {
+                    // It has ended meanwhile, perhaps without the commit.
+                    self.memory().groups.forget(branch);
+                    return Ok(InGroup::Again);
+                }
                 // GitLab forgets the wish to merge with each new commit.
                 let merging = self.merge_when_allowed(api, request, Some(&commit.id));
                 let (state, refusal) = merging.await;
@@ -396,13 +402,13 @@ impl Gitlab {
         attempt: &Attempt<'_>,
         request: &wire::MergeRequest,
         text: &str,
-    ) -> Result<(), ForgeError> {
+    ) -> Result<PullRequestState, ForgeError> {
         let section = section_of(api.job.intent, attempt.alone.intent, text);
         let before = request.description.as_deref().unwrap_or_default();
         let body = with_section(before, &section);
         let reply = api.set_description(request.iid, &body).await?;
         if reply.status.is_success() {
-            return Ok(());
+            return Ok(state(&reply.json()?));
         }
         match self
             .explain_refusal(api, &attempt.group.branch, &reply)
@@ -410,7 +416,7 @@ impl Gitlab {
         {
             ForgeError::Failed(error) if error.kind != ErrorType::Transient => {
                 tracing::warn!(key = %api.job.key, number = request.iid, reason = error.reason, "the text of the merge request cannot be added to");
-                Ok(())
+                Ok(state(request))
             }
             error => Err(error),
         }

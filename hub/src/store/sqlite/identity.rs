@@ -177,6 +177,9 @@ impl IdentityStore for SqliteStore {
                 AND identity NOT LIKE 'hub/%'
                 AND (cluster IS NOT NULL OR id = (SELECT max(id) FROM certificates WHERE identity = c.identity))
                 AND NOT EXISTS (SELECT 1 FROM clusters WHERE clusters.cluster = c.cluster AND revoked_at IS NOT NULL)
+                AND NOT EXISTS (SELECT 1 FROM revoked_administrators AS r
+                    WHERE (r.kind = 'name' AND c.identity = 'admin/' || r.value)
+                        OR (r.kind = 'certificate' AND r.value = c.fingerprint))
             ORDER BY identity",
         )
         .bind(authority)

@@ -159,7 +159,9 @@ pub(super) async fn of_group(
     branch: &str,
 ) -> Result<Vec<ResponseSummary>, StoreError> {
     let rows = sqlx::query(
-        "SELECT r.*, i.route, i.provider, i.repository, i.intent FROM intents i
+        // There may be many, and nobody looks at their files.
+        "SELECT r.*, i.route, i.provider, i.repository,
+            json_set(i.intent, '$.files', json('[]'), '$.body', '') AS intent FROM intents i
         JOIN responses r ON r.id = i.response WHERE i.group_branch = ?1",
     )
     .bind(branch)
