@@ -1,13 +1,21 @@
 //! Administrators who are shut out: at once, on every connection, and until somebody lets them in again.
 
 use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
+use http::uri::PathAndQuery;
 use nabu_proto::admin_v1::admin_service_client::AdminServiceClient;
 use nabu_proto::admin_v1::response_service_client::ResponseServiceClient;
-use nabu_proto::admin_v1::{ListClustersRequest, WatchResponsesRequest};
+use nabu_proto::admin_v1::{
+    ListClustersRequest, RestoreAdministratorRequest, WatchResponsesRequest,
+};
 use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::objects::noop_config;
+use nabu_tests::raw::RawCodec;
+use prost::Message as _;
 use serde_json::Value;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
+use tonic::client::Grpc;
 
 use crate::bed::{LIMIT, channel, hub};
 
@@ -67,6 +75,43 @@ async fn a_revoked_administrator_is_out_at_once_on_open_connections_and_after_a_
     hub.nabuctl(&["admin", "restore", "grace"])?;
     again.list_clusters(ListClustersRequest::default()).await?;
     ensure!(hub.nabuctl(&["admin", "restore", "grace"]).is_err());
+    Ok(())
+}
+
+/// A call has begun when its headers have come; what is asked may come much later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_was_begun_before_does_nothing_for_a_revoked_administrator() -> Result<()> {
+    let hub = hub(noop_config("o/r"), &[]).await?;
+    let grace = hub.issue_admin("grace")?;
+    let open = channel(hub.admin_url(), &grace).await?;
+    let (message, messages) = tokio::sync::mpsc::channel(1);
+    let mut client = Grpc::new(open.clone());
+    client.ready().await?;
+    let begun = tokio::spawn(async move {
+        let path =
+            PathAndQuery::from_static("/nabu.admin.v1.AdministratorService/RestoreAdministrator");
+        let request = tonic::Request::new(ReceiverStream::new(messages));
+        let mut answers = client
+            .streaming(request, path, RawCodec)
+            .await?
+            .into_inner();
+        answers.message().await
+    });
+    // Headers come in order on a connection, so those of the call before this one are there.
+    let mut admin = AdminServiceClient::new(open);
+    for _ in 0..3 {
+        admin.list_clusters(ListClustersRequest::default()).await?;
+    }
+    hub.nabuctl(&["admin", "revoke", "grace", "--reason", "lost a laptop"])?;
+    let restore = RestoreAdministratorRequest {
+        name: "grace".to_owned(),
+        ..RestoreAdministratorRequest::default()
+    };
+    message.send(Bytes::from(restore.encode_to_vec())).await?;
+    drop(message);
+    let refused = begun.await?.err().context("it was done")?;
+    ensure!(refused.code() == Code::PermissionDenied, "{refused}");
+    ensure!(listed(&hub)?["revocations"][0]["name"] == "grace");
     Ok(())
 }
 
