@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs a command in the environment of a release build, so that what it builds depends on the sources and the toolchain only:
-# paths of this machine are written as /nabu, /target, /cargo and /rustc, times are those of the commit, and the commit is told.
+# Runs a command in the environment of a release build, so that what it builds tells nothing of this machine: paths are written as
+# /nabu, /target and /cargo, times are those of the commit, and the commit is told.
 #
 #   scripts/release.sh cargo build --locked --release --bins -p nabu-hub -p nabu-agent
 #
-# `make reproducible` shows that two builds in different places give the same programs.
+# Builds in different places still differ, most likely because cargo hashes these flags into names: see `make reproducible`.
 set -euo pipefail
 
 if [[ $# -eq 0 ]]; then
