@@ -103,6 +103,7 @@ pub(super) const LINK: &str = "a symbolic link";
 
 #[cfg(test)]
 mod tests {
+    use super::super::GroupClosing;
     use super::*;
 
     fn key(cluster: &str, uid: &str) -> ResponseKey {
@@ -142,6 +143,31 @@ mod tests {
             members_named("<!-- nabu: closed cluster=c uid=u-3 -->").count(),
             0
         );
+    }
+
+    #[test]
+    fn a_group_with_somebody_in_it_whom_nobody_has_called_unwanted_is_only_commented_on() {
+        let body =
+            "<!-- nabu: cluster=c uid=u-1 digest=x -->\n<!-- nabu: cluster=c uid=u-2 digest=y -->";
+        let seen = |unwanted: &[&str]| {
+            let unwanted: Vec<_> = unwanted.iter().map(ToString::to_string).collect();
+            let closing = Closing {
+                number: Some(1),
+                commit: None,
+                comment: "closed",
+                again: false,
+                remove_branch: true,
+                group: Some(GroupClosing {
+                    unwanted: &unwanted,
+                    comment: "others stay",
+                }),
+                stays_open: false,
+            };
+            let seen = closing.seeing(body);
+            (seen.stays_open, seen.comment.to_owned())
+        };
+        assert_eq!(seen(&["u-1", "u-2"]), (false, "closed".to_owned()));
+        assert_eq!(seen(&["u-1"]), (true, "others stay".to_owned()));
     }
 
     #[test]
