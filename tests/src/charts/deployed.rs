@@ -4,6 +4,7 @@
 //! Mounts become folders below one root; a path of a mount in an argument or a variable is one of that root then.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub struct Deployed {
     arguments: Vec<String>,
     environment: BTreeMap<String, String>,
     mounts: Vec<String>,
+    writable: Vec<String>,
     ports: BTreeMap<String, u16>,
     token: Option<String>,
     process: Option<Process>,
@@ -54,6 +56,7 @@ impl Deployed {
             arguments: Vec::new(),
             environment: BTreeMap::new(),
             mounts: Vec::new(),
+            writable: Vec::new(),
             ports: BTreeMap::new(),
             token: None,
             process: None,
@@ -106,6 +109,9 @@ impl Deployed {
             let folder = self.inside(path);
             std::fs::create_dir_all(&folder)?;
             self.mounts.push(path.to_owned());
+            if mount["readOnly"] != true {
+                self.writable.push(path.to_owned());
+            }
             let volume = items(&pod["volumes"]).find(|volume| volume["name"] == mount["name"]);
             let volume = volume.with_context(|| format!("no volume for the mount {path}"))?;
             let sources = match &volume["projected"]["sources"] {
@@ -203,7 +209,8 @@ impl Deployed {
     }
 
     /// Starts the container's program as a runtime would: in the unpacked image as its only, read-only root, as `uid` without
-    /// any capability, with the container's own paths, and within `memory` bytes where a memory cgroup can be made.
+    /// any capability, with the container's own paths, and within `memory` bytes where a memory cgroup can be made. What is mounted
+    /// to be written to is the same folder as of [`Deployed::inside`], and belongs to `uid`.
     pub fn launch_in(
         &mut self,
         cluster: &TestCluster,
@@ -242,9 +249,25 @@ impl Deployed {
                 .env("KUBERNETES_SERVICE_PORT", port);
         }
         // The shell is of the host; nothing of it is left when the program runs.
-        let script = "if [ -n \"$2\" ]; then echo $$ > \"$2/cgroup.procs\"; fi && mount --bind \"$1\" \"$1\" && \
-            mount -o remount,ro,bind \"$1\" && root=$1 uid=$3 && shift 3 && \
-            exec unshare --root \"$root\" --setgid \"$uid\" --setuid \"$uid\" -- \"$@\"";
+        let mut binds = String::new();
+        for mount in &self.writable {
+            own(&self.inside(mount), uid)?;
+            let (from, to) = (
+                self.inside(mount),
+                image.join(mount.trim_start_matches('/')),
+            );
+            write!(
+                binds,
+                "mount --bind '{}' '{}' && ",
+                from.display(),
+                to.display()
+            )?;
+        }
+        let script = format!(
+            "if [ -n \"$2\" ]; then echo $$ > \"$2/cgroup.procs\"; fi && mount --bind \"$1\" \"$1\" && \
+            mount -o remount,ro,bind \"$1\" && {binds} root=$1 uid=$3 && shift 3 && \
+            exec unshare --root \"$root\" --setgid \"$uid\" --setuid \"$uid\" -- \"$@\""
+        );
         command
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .args([
@@ -253,7 +276,7 @@ impl Deployed {
                 "private",
                 "sh",
                 "-c",
-                script,
+                &script,
                 "sh",
             ])
             .arg(image)
@@ -353,6 +376,17 @@ impl Drop for MemoryLimit {
 }
 
 /// Copies a folder, readable for whoever the program runs as.
+/// Gives a folder and what is in it to `uid`, as a volume with `fsGroup` is.
+fn own(path: &Path, uid: u32) -> Result<()> {
+    std::os::unix::fs::chown(path, Some(uid), Some(uid))?;
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            own(&entry?.path(), uid)?;
+        }
+    }
+    Ok(())
+}
+
 fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {

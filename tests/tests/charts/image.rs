@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use crate::bed::LIMIT;
 
 /// An unpacked image.
-struct Image {
+pub(crate) struct Image {
     dir: TempDir,
     archive: PathBuf,
     config: Value,
@@ -31,7 +31,7 @@ struct Image {
 
 impl Image {
     /// Makes an image and unpacks it as a runtime would, checking every digest.
-    fn make(name: &str) -> Result<Self> {
+    pub(crate) fn make(name: &str) -> Result<Self> {
         let dir = TempDir::with_prefix("nabu-image-")?;
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755))?;
         let archive = dir.path().join("image.tar");
@@ -79,7 +79,7 @@ impl Image {
     }
 
     /// The root file system.
-    fn root(&self) -> Result<PathBuf> {
+    pub(crate) fn root(&self) -> Result<PathBuf> {
         self.folder("root")
     }
 }
@@ -137,7 +137,7 @@ const MANY: usize = 10_000;
 /// The memory limit of the chart.
 const MEMORY: u64 = 64 << 20;
 /// A uid that nobody has, as a cluster hands out.
-const UID: u32 = 1_000_650_000;
+pub(crate) const UID: u32 = 1_000_650_000;
 
 async fn fill(cluster: &TestCluster) -> Result<()> {
     let made = futures::stream::iter(0..MANY).map(|number| {

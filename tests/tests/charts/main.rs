@@ -6,6 +6,7 @@ mod accepted;
 mod bed;
 mod examples;
 mod generated;
+mod hub_container;
 mod image;
 mod join;
 mod kubectl;

@@ -117,6 +117,8 @@ impl SqliteStore {
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
             .busy_timeout(BUSY_TIMEOUT)
+            // Beside the database nothing is writable in a container: no folder for temporary files.
+            .pragma("temp_store", "memory")
             .disable_statement_logging();
         let mut connection = options.connect().await.map_err(database)?;
         if lock.is_some() {
