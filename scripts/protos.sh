@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Checks the protocol's files: their form (buf's STANDARD lint, and a comment on everything), and that nothing that others
-# rely on has changed since the last release, or since the main branch while there is no release.
+# Checks the protocol's files: their form (buf's STANDARD lint, and a comment on everything), and that nothing has changed
+# that others rely on: what proto/accepted.binpb.gz holds. `accept` puts the files of now there, for a release.
 #
-#   scripts/protos.sh [all|lint|breaking]
+#   scripts/protos.sh [all|lint|breaking|accept]
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -20,25 +20,16 @@ lint() {
   "$buf" lint proto
 }
 
-# The commit that others may have taken the files from.
-base() {
-  # Of a branch that is not merged: where it left the main branch.
-  git describe --tags --abbrev=0 --match 'v*' 2>/dev/null ||
-    git merge-base HEAD origin/main 2>/dev/null ||
-    git merge-base HEAD main 2>/dev/null
-}
+accepted=proto/accepted.binpb.gz
 
 breaking() {
-  local since old
-  since=$(base) || {
-    echo "protos: neither a release nor a main branch to compare with" >&2
-    return
-  }
-  old=$(mktemp -d)
-  # shellcheck disable=SC2064 # the folder of now is meant
-  trap "rm -rf '$old'" RETURN
-  git archive "$since" proto/proto | tar -x -C "$old"
-  "$buf" breaking proto --against "$old/proto/proto"
+  "$buf" breaking proto --against "$accepted"
+}
+
+# Only what breaks nothing is accepted; whoever means to break something removes the file first.
+accept() {
+  [[ ! -e "$accepted" ]] || breaking
+  "$buf" build proto --exclude-source-info -o "$accepted"
 }
 
 case "${1:-all}" in
@@ -46,9 +37,9 @@ case "${1:-all}" in
     lint
     breaking
     ;;
-  lint | breaking) "$1" ;;
+  lint | breaking | accept) "$1" ;;
   *)
-    echo "protos: unknown part $1: all, lint or breaking" >&2
+    echo "protos: unknown part $1: all, lint, breaking or accept" >&2
     exit 2
     ;;
 esac
