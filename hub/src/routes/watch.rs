@@ -165,9 +165,16 @@ impl ConfigWatch {
                 .configs
                 .patch_status(&object.name_any(), &params, &Patch::Apply(patch))
                 .await;
-            if let Err(error) = written {
-                warn!(config = verdict.id, %error, "cannot write the conditions of a configuration");
-                return;
+            match written {
+                Ok(_) => {}
+                // Upstream's CRD of this name has no status to write to: the Event and the log say what there is to say.
+                Err(kube::Error::Api(error)) if error.code == 404 => {
+                    debug!(config = verdict.id, %error, "this object has no conditions");
+                }
+                Err(error) => {
+                    warn!(config = verdict.id, %error, "cannot write the conditions of a configuration");
+                    return;
+                }
             }
         }
         self.announce(object, &verdict).await;

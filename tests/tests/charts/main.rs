@@ -16,3 +16,4 @@ mod render;
 mod rights;
 mod sbom;
 mod schema;
+mod upstream;
