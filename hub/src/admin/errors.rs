@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nabu_common::ids::ClusterId;
+use nabu_common::ids::{ClusterId, ResponseKey};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 use tracing::error;
@@ -49,6 +49,22 @@ pub(super) fn refused(reason: &str, message: impl Into<String>) -> Status {
         message,
         ErrorDetails::with_error_info(reason, DOMAIN, std::collections::HashMap::new()),
     )
+}
+
+/// There is too much of it already. `subject` is what there is too much of, or what has it.
+pub(super) fn exhausted(subject: &str, message: impl Into<String>) -> Status {
+    let message = message.into();
+    Status::with_error_details(
+        Code::ResourceExhausted,
+        message.clone(),
+        ErrorDetails::with_quota_failure_violation(subject, message),
+    )
+}
+
+/// A response that was there a moment ago.
+pub(super) fn gone(key: &ResponseKey) -> Status {
+    let remedy = "it was removed meanwhile; `nabuctl response list` shows those that there are";
+    missing("response", &key.to_string(), remedy)
 }
 
 /// The store failed; its own words stay in the log.

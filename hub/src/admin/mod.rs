@@ -31,7 +31,7 @@ use nabu_common::ids::ResponseKey;
 use nabu_proto::admin_v1::admin_service_server::AdminService;
 use nabu_proto::admin_v1::{
     GetResponseRequest, GetResponseResponse, ListClustersRequest, ListClustersResponse,
-    ListResponsesRequest, ListResponsesResponse,
+    ListResponsesRequest, ListResponsesResponse, ResponseFilter,
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -41,7 +41,7 @@ use crate::execute::operate::Operator;
 use crate::gateway::Gateway;
 use crate::store::SharedStore;
 use crate::store::identity::SharedIdentities;
-use errors::{DOMAIN, cluster_id, failed, invalid, missing, shortened};
+use errors::{DOMAIN, cluster_id, failed, gone, invalid, missing, shortened};
 use guard::Target;
 
 /// A page that does not say how long it should be.
@@ -112,6 +112,14 @@ impl Admin {
     }
 }
 
+/// The clusters that a question names, for the audit log.
+fn clusters_of(one: &str, filter: Option<&ResponseFilter>) -> String {
+    let more = filter.into_iter().flat_map(|filter| &filter.cluster_ids);
+    let named = more.map(String::as_str).chain([one]);
+    let named: Vec<_> = named.filter(|id| !id.is_empty()).collect();
+    named.join(",")
+}
+
 fn page_size(asked: i32) -> Result<u32, Status> {
     match asked {
         0 => Ok(DEFAULT_PAGE.unsigned_abs()),
@@ -126,6 +134,7 @@ impl AdminService for Admin {
         &self,
         request: Request<ListClustersRequest>,
     ) -> Result<Response<ListClustersResponse>, Status> {
+        Target::note(&request, || request.get_ref().cluster_id.clone());
         let request = request.into_inner();
         let size = page_size(request.page_size)? as usize;
         let only = Some(&request.cluster_id)
@@ -168,7 +177,12 @@ impl AdminService for Admin {
         &self,
         request: Request<ListResponsesRequest>,
     ) -> Result<Response<ListResponsesResponse>, Status> {
-        Target::note(&request, || request.get_ref().cluster_id.clone());
+        Target::note(&request, || {
+            let ListResponsesRequest {
+                cluster_id, filter, ..
+            } = request.get_ref();
+            clusters_of(cluster_id, filter.as_ref())
+        });
         let request = request.into_inner();
         let size = page_size(request.page_size)?;
         // Before the list, so that a watch from there misses nothing.
@@ -217,7 +231,7 @@ impl AdminService for Admin {
         let request = request.into_inner();
         let key = self.find(&request.cluster_id, &request.uid_or_name).await?;
         let response = self.store.response(&key).await.map_err(failed)?;
-        let response = response.ok_or_else(|| Status::not_found("the response is gone"))?;
+        let response = response.ok_or_else(|| gone(&key))?;
         let attempts = self.store.attempts(&key).await.map_err(failed)?;
         let history = self.store.history(&key, HISTORY).await.map_err(failed)?;
         Ok(Response::new(convert::response(

@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 use tracing::warn;
 
 use super::caller::Caller;
-use super::errors::{cluster_id, failed, invalid};
+use super::errors::{cluster_id, failed, invalid, refused};
 use super::forges::{self, ForgeState};
 use super::guard::Target;
 use super::{Admin, convert, page_size, select};
@@ -162,7 +162,7 @@ impl OperationsService for Admin {
         let previous_level = telemetry::level().unwrap_or_default();
         if !validate_only {
             telemetry::set_level(&level)
-                .map_err(|error| Status::failed_precondition(error.to_string()))?;
+                .map_err(|error| refused("LOG_NOT_STARTED", error.to_string()))?;
             warn!(level, previous_level, "the level of the log was set");
         }
         Ok(Response::new(SetLogLevelResponse {

@@ -16,7 +16,7 @@ use nabu_proto::admin_v1::{
 use tonic::{Request, Response, Status};
 
 use super::caller::Caller;
-use super::errors::{cluster_id, failed, invalid, refused};
+use super::errors::{cluster_id, exhausted, failed, gone, invalid, refused};
 use super::guard::Target;
 use super::{Admin, convert, explain, select, trial, watch};
 use crate::execute::clusters::ClusterFacts;
@@ -91,12 +91,16 @@ impl ResponseService for Admin {
         &self,
         request: Request<WatchResponsesRequest>,
     ) -> Result<Response<Watching>, Status> {
+        Target::note(&request, || {
+            super::clusters_of("", request.get_ref().filter.as_ref())
+        });
         let request = request.into_inner();
         let slot = Arc::clone(&self.watches).try_acquire_owned().map_err(|_| {
-            Status::resource_exhausted(format!(
+            let message = format!(
                 "{} watches are open already; end one, or try another time",
                 watch::WATCHES
-            ))
+            );
+            exhausted("watches", message)
         })?;
         let filter = self.filter(request.filter.unwrap_or_default()).await?;
         let newest = self.store.latest_change().await.map_err(failed)?;
@@ -200,7 +204,7 @@ impl ResponseService for Admin {
 impl Admin {
     async fn record(&self, key: &ResponseKey) -> Result<Record, Status> {
         let record = self.store.response(key).await.map_err(failed)?;
-        record.ok_or_else(|| Status::not_found("the response is gone"))
+        record.ok_or_else(|| gone(key))
     }
 
     /// What plan would know of a cluster, with labels laid over it.
@@ -251,9 +255,7 @@ impl Admin {
             Operator::rehearse(&record, &order)
         } else {
             let carried = self.operator.carry_out(key, order, &actor).await;
-            carried
-                .map_err(failed)?
-                .ok_or_else(|| Status::not_found("the response is gone"))?
+            carried.map_err(failed)?.ok_or_else(|| gone(key))?
         };
         match wish {
             Wish::Refused { reason, message } => Err(refused(reason, message)),
