@@ -345,10 +345,13 @@ fn note_begin(progress: &mut Progress, attempt: &Attempt, moment: Moment) -> Sid
     let mut audit = Vec::new();
     if !routed_before {
         let target = &attempt.intent.target;
-        let detail = format!(
+        let mut detail = format!(
             "route {} to {} of {}",
             attempt.intent.route, target.repository, target.kind
         );
+        if !attempt.passed_over.is_empty() {
+            detail = format!("{detail}; {}", attempt.passed_over);
+        }
         audit.push(by_hub(moment.now, "Routed", detail));
     }
     SideRecords {

@@ -28,6 +28,7 @@ fn running(close_on_cancel: bool) -> Response {
     let attempt = Attempt {
         intent,
         retry: RetryPolicy::of(&typed, 0, None).unwrap(),
+        passed_over: String::new(),
     };
     progress::begin(&mut progress, &attempt, moment(1));
     Response {

@@ -38,6 +38,7 @@ fn running() -> Response {
     let attempt = Attempt {
         intent,
         retry: RetryPolicy::of(&typed, 0, None).unwrap(),
+        passed_over: String::new(),
     };
     progress::begin(&mut progress, &attempt, moment(1));
     Response {

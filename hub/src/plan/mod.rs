@@ -116,6 +116,10 @@ pub struct Attempt {
     pub intent: Intent,
     /// How the attempt's failure is to be taken.
     pub retry: RetryPolicy,
+    /// Why other routes did not take the response, if a route was looked for; see [`Decision::passed_over`].
+    ///
+    /// [`Decision::passed_over`]: crate::routes::decision::Decision::passed_over
+    pub passed_over: String,
 }
 
 /// How a response ends without a forge.
@@ -199,6 +203,7 @@ fn decide(response: &Response, policy: &Policy<'_>) -> Result<Attempt, Hindrance
         return Ok(Attempt {
             intent: intent.clone(),
             retry,
+            passed_over: String::new(),
         });
     }
     let route = find_route(response, policy, event_response, security_event)?;
@@ -216,7 +221,12 @@ fn decide(response: &Response, policy: &Policy<'_>) -> Result<Attempt, Hindrance
         security_event,
     ))
     .map_err(routed)?;
-    Ok(Attempt { intent, retry })
+    let facts = facts(response, policy, event_response, security_event);
+    Ok(Attempt {
+        intent,
+        retry,
+        passed_over: policy.routes.decide(&facts).passed_over(),
+    })
 }
 
 fn unserveable(error: ResponseError) -> Conclusion {
@@ -241,18 +251,27 @@ fn objects(response: &Response) -> Result<(&Value, Option<&Value>), Conclusion> 
     }
 }
 
+fn facts<'f>(
+    response: &'f Response,
+    policy: &Policy<'f>,
+    event_response: &'f Value,
+    security_event: Option<&'f Value>,
+) -> Facts<'f> {
+    Facts {
+        cluster: &response.key().cluster,
+        cluster_labels: policy.cluster_labels,
+        event_response,
+        security_event,
+    }
+}
+
 fn find_route<'p>(
     response: &Response,
     policy: &Policy<'p>,
     event_response: &Value,
     security_event: Option<&Value>,
 ) -> Result<&'p Route, Hindrance> {
-    let facts = Facts {
-        cluster: &response.key().cluster,
-        cluster_labels: policy.cluster_labels,
-        event_response,
-        security_event,
-    };
+    let facts = facts(response, policy, event_response, security_event);
     policy
         .routes
         .find(&facts)

@@ -130,6 +130,7 @@ mod tests {
         let attempt = Attempt {
             intent: fixtures::intent(),
             retry: RetryPolicy::of(&typed, 0, None).unwrap(),
+            passed_over: String::new(),
         };
         progress::begin(&mut progress, &attempt, moment(1));
         progress

@@ -27,7 +27,28 @@ impl Decision {
         let last = self.candidates.last()?;
         last.mismatch.is_none().then_some(last.route.as_str())
     }
+
+    /// Why the routes before that one do not take it, in one line; empty if there are none.
+    pub fn passed_over(&self) -> String {
+        let reason = |candidate: &Candidate| {
+            let why = candidate.mismatch.as_ref()?.to_string();
+            let short: String = why.chars().take(REASON).collect();
+            let more = if short.len() < why.len() { "…" } else { "" };
+            Some(format!("not {}: {short}{more}", candidate.route))
+        };
+        let mut reasons: Vec<_> = self.candidates.iter().filter_map(reason).collect();
+        if let Some(left_out) = reasons.len().checked_sub(REASONS).filter(|more| *more > 0) {
+            reasons.truncate(REASONS);
+            reasons.push(format!("nor {left_out} more"));
+        }
+        reasons.join("; ")
+    }
 }
+
+/// Routes whose reason a line gives.
+const REASONS: usize = 8;
+/// Characters of one reason: a part of it is somebody else's text.
+const REASON: usize = 200;
 
 impl RouteTable {
     /// The same decision as [`RouteTable::find`], with its reasons.
@@ -85,6 +106,21 @@ mod tests {
         let found = table.find(&facts).ok().map(|route| route.id.as_str());
         assert_eq!(decision.route(), found, "as plan decides");
         decision
+    }
+
+    #[test]
+    fn a_line_says_why_routes_were_passed_over_and_stays_a_line() {
+        let wrong = json!({"actionRef": "x".repeat(1_000)});
+        let mut matches = vec![wrong; 11];
+        matches.push(json!({}));
+        let line = decide(&table(&matches)).passed_over();
+        assert!(
+            line.starts_with("not ns/c/0: actionRef wants xxx"),
+            "{line}"
+        );
+        assert!(line.ends_with("…; nor 3 more"), "{line}");
+        assert!(line.len() < 2_500, "{}", line.len());
+        assert_eq!(decide(&table(&[json!({})])).passed_over(), "");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use nabu_proto::admin_v1::{
     ResponseFilter, RetryResponseRequest, WatchResponsesRequest,
 };
 use nabu_tests::hub::TestHub;
-use nabu_tests::objects::{forge_config, noop_config, token_secret, write_file};
+use nabu_tests::objects::{config, forge_config, noop_config, token_secret, write_file};
 use nabu_tests::wait::eventually;
 use tonic::Code;
 use tonic::transport::Channel;
@@ -44,7 +44,12 @@ fn kinds(story: &ExplainResponseResponse) -> Vec<&str> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_response_that_succeeded_is_told_from_its_observation_to_its_acknowledgement()
 -> Result<()> {
-    let hub = hub(noop_config("o/r"), &[]).await?;
+    let routes = "  routes:
+    - match: { clusters: [prod-us] }
+      provider: { kind: noop, repository: o/of-others }
+    - provider: { kind: noop, repository: o/r }
+";
+    let hub = hub(config(routes), &[]).await?;
     let mut agent = Agent::connect(&hub, "prod-eu").await?;
     let uid = agent
         .observe(1, write_file("x", "a.yaml", "a: 1\n"))
@@ -78,6 +83,11 @@ async fn a_response_that_succeeded_is_told_from_its_observation_to_its_acknowled
             .steps
             .iter()
             .all(|step| !step.cause.is_empty() && step.at.is_some())
+    );
+    let routed = &story.steps[1].cause;
+    assert!(
+        routed.contains("/0: clusters wants prod-us, and it is \"prod-eu\""),
+        "{routed}"
     );
     assert!(story.waiting.is_none());
     let routing = story.routing.context("no routing")?;

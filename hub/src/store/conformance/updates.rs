@@ -58,6 +58,7 @@ fn attempt(title: &str) -> Attempt {
     Attempt {
         intent: following(title),
         retry: RetryPolicy::of(&typed, 0, None).unwrap(),
+        passed_over: String::new(),
     }
 }
 
