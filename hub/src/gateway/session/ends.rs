@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use nabu_proto::agent_v1::GoodbyeReason;
+use tokio::time::Instant;
 use tracing::{error, warn};
 
 use super::Session;
@@ -14,10 +15,16 @@ use crate::store::{AuditEvent, StoreError};
 const AFTER_STORE_ERROR: Duration = Duration::from_secs(5);
 
 impl Session {
-    /// Writes down what went wrong, unless something did a moment ago.
-    pub(super) async fn note(&self, action: &str, message: &str) {
-        if !(self.shared.refusals).is_news(&self.cluster, action, std::time::Instant::now()) {
-            return;
+    /// Whether nothing of this kind has happened to the cluster a moment ago.
+    pub(super) fn is_news(&self, action: &str) -> bool {
+        let now = Instant::now().into_std();
+        self.shared.refusals.is_news(&self.cluster, action, now)
+    }
+
+    /// Writes down what went wrong, unless something did a moment ago; `false` if so.
+    pub(super) async fn note(&self, action: &str, message: &str) -> bool {
+        if !self.is_news(action) {
+            return false;
         }
         let event = AuditEvent {
             at: Timestamp::now(),
@@ -28,10 +35,12 @@ impl Session {
         if let Err(error) = self.shared.store.audit(Some(&self.cluster), event).await {
             error!(%error, "cannot write the audit log");
         }
+        true
     }
 
     /// Notes that an agent went too far.
     pub(super) async fn sent_away(&self, farewell: Farewell) -> Farewell {
+        self.bounds.send_away(Instant::now());
         warn!(remote = %self.peer.remote_addr, message = farewell.message, "an agent went too far");
         self.shared.metrics.refused("TooFar");
         let event = AuditEvent {

@@ -11,7 +11,6 @@ use tracing::{debug, warn};
 
 use super::ends::store_failed;
 use super::{OpenSession, Session};
-use crate::gateway::bounds::FrameBounds;
 use crate::gateway::ingest::Item;
 use crate::gateway::{Farewell, convert};
 use crate::store::Acknowledgement;
@@ -29,7 +28,7 @@ impl Session {
         live: &OpenSession,
     ) -> Option<Farewell> {
         let silence = self.shared.settings.heartbeat * SILENT_INTERVALS;
-        let mut bounds = FrameBounds::new(self.shared.settings.heartbeat);
+        let bounds = &self.bounds;
         loop {
             let frame = match timeout(silence, frames.message()).await {
                 Ok(Ok(Some(SessionRequest { frame: Some(frame) }))) => frame,

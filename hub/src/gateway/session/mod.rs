@@ -13,13 +13,13 @@ use nabu_common::ids::ClusterId;
 use nabu_common::tls::PeerIdentity;
 use nabu_proto::agent_v1::{SessionRequest, SessionResponse};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use tracing::{Instrument as _, debug, info, info_span};
 
 use self::ends::{shutting_down, store_failed, superseded};
-use super::bounds::{CreditLine, RefusalBounds};
+use super::bounds::{AgentBounds, CreditLine};
 use super::identity::{self, Dismissal};
 use super::ingest::{Ingest, Stopped};
 use super::outbox::Outbox;
@@ -38,6 +38,8 @@ pub(super) struct Session {
     cluster: ClusterId,
     peer: PeerIdentity,
     outgoing: mpsc::Sender<Result<SessionResponse, Status>>,
+    /// What this session and those before it have spent.
+    bounds: AgentBounds,
 }
 
 impl Session {
@@ -47,11 +49,13 @@ impl Session {
         peer: PeerIdentity,
         outgoing: mpsc::Sender<Result<SessionResponse, Status>>,
     ) -> Self {
+        let bounds = shared.agents.of(&cluster, Instant::now());
         Self {
             shared,
             cluster,
             peer,
             outgoing,
+            bounds,
         }
     }
 
@@ -66,6 +70,8 @@ impl Session {
             () = self.shared.shutdown.cancelled() => Err(shutting_down()),
             opened = self.open(&mut frames) => opened,
         };
+        // Who is refused again and again leaves no line each time.
+        let is_worth_a_line = opened.is_ok() || self.is_news("SessionNotOpened");
         let farewell = match opened {
             Err(farewell) => Some(farewell),
             Ok((epoch, live)) => {
@@ -75,17 +81,20 @@ impl Session {
             }
         };
         if let Some(farewell) = farewell {
-            info!(
-                reason = farewell.reason.as_str_name(),
-                message = farewell.message,
-                "the session ends"
-            );
+            if is_worth_a_line {
+                info!(
+                    reason = farewell.reason.as_str_name(),
+                    message = farewell.message,
+                    "the session ends"
+                );
+            }
             let goodbye = self.outgoing.send(Ok(convert::goodbye(farewell)));
             let _ = timeout(PARTING, goodbye).await;
         } else {
             info!("the agent ended the session");
         }
     }
+
     /// `None` if the agent ended it.
     async fn converse(
         &self,
@@ -101,8 +110,12 @@ impl Session {
             cluster: self.cluster.clone(),
             outbox: Arc::clone(&live.outbox),
             outgoing: self.outgoing.clone(),
-            refusals: RefusalBounds::default(),
-            credit: CreditLine::new(self.shared.settings.credit),
+            bounds: self.bounds.clone(),
+            credit: CreditLine::new(
+                self.bounds.clone(),
+                live.credit,
+                self.shared.settings.credit,
+            ),
             watches_finished: live.watches_finished,
         };
         let reader = self.read(&mut frames, items, acks, live);
@@ -141,4 +154,6 @@ struct OpenSession {
     /// The agent renews its certificate over the session.
     renews: bool,
     watches_finished: bool,
+    /// Observed frames that Welcome allows.
+    credit: u32,
 }

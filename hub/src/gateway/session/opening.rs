@@ -8,7 +8,7 @@ use nabu_proto::PROTOCOL_VERSION;
 use nabu_proto::agent_v1::session_request::Frame as Incoming;
 use nabu_proto::agent_v1::session_response::Frame as Outgoing;
 use nabu_proto::agent_v1::{GoodbyeReason, Hello, SessionRequest, Welcome};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use tracing::{info, warn};
@@ -66,6 +66,8 @@ impl Session {
         let said = &hello.kube_system_uid;
         let admitted = self.shared.admit(&self.cluster, &self.peer, said).await;
         admitted.map_err(|error| store_failed(&error))??;
+        // Whoever has an old certificate of the cluster spends nothing of what the agent has that it belongs to.
+        self.stays_within_bounds().await?;
         let renews = hello.capabilities.iter().any(|one| one == RENEWAL);
         let skew = identity::clock_skew(&hello, Timestamp::now());
         if let Some(skew) = skew {
@@ -96,6 +98,7 @@ impl Session {
             dismissal: Arc::default(),
             renews,
             watches_finished,
+            credit: self.bounds.first_credit(self.shared.settings.credit),
         };
         let registered = self.shared.register(
             &self.cluster,
@@ -120,7 +123,7 @@ impl Session {
             session_epoch: epoch,
             heartbeat_interval: Some(convert::duration(settings.heartbeat)),
             resync_interval: Some(convert::duration(settings.resync)),
-            credit: settings.credit,
+            credit: live.credit,
             protocol_version: version,
             hub_version: env!("CARGO_PKG_VERSION").to_owned(),
             capabilities: self.shared.capabilities(),
@@ -132,6 +135,19 @@ impl Session {
             .send(Ok(convert::frame(Outgoing::Welcome(welcome))))
             .await;
         Ok((epoch, live))
+    }
+
+    /// Counts one more session of an agent that is let in.
+    async fn stays_within_bounds(&self) -> Result<(), Farewell> {
+        let now = Instant::now();
+        if let Some(farewell) = self.bounds.kept_away(now) {
+            self.shared.metrics.refused("KeptAway");
+            return Err(farewell);
+        }
+        match self.bounds.session(now) {
+            Ok(()) => Ok(()),
+            Err(farewell) => Err(self.sent_away(farewell).await),
+        }
     }
 
     /// Which UID would be right is not for whoever comes with a wrong one.
@@ -177,11 +193,12 @@ impl Session {
     }
 
     pub(super) async fn mismatch(&self, message: String) -> Farewell {
-        warn!(remote = %self.peer.remote_addr, message, "refused a session");
         self.shared.metrics.refused("IdentityMismatch");
         let farewell = Farewell::new(GoodbyeReason::IdentityMismatch, message.clone());
         let farewell = farewell.after(KEEP_AWAY);
-        self.note("SessionRefused", &message).await;
+        if self.note("SessionRefused", &message).await {
+            warn!(remote = %self.peer.remote_addr, message, "refused a session");
+        }
         farewell
     }
 }
