@@ -93,7 +93,6 @@ impl Shared {
                 ("Superseded", farewell.after(Duration::from_secs(15)))
             }
         };
-        warn!(%cluster, remote = %peer.remote_addr, reason, "refused a session");
         self.metrics.refused(reason);
         if !self
             .refusals
@@ -101,6 +100,7 @@ impl Shared {
         {
             return Ok(Err(farewell));
         }
+        warn!(%cluster, remote = %peer.remote_addr, reason, "refused a session");
         let event = AuditEvent {
             at: now,
             actor: format!("agent/{cluster}"),

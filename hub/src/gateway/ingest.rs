@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tonic::Status;
 use tracing::{info, warn};
 
-use super::bounds::{self, CreditLine, RefusalBounds};
+use super::bounds::{self, AgentBounds, CreditLine};
 use super::convert::{self, Refusal};
 use super::outbox::Outbox;
 use super::{Farewell, Shared};
@@ -60,7 +60,7 @@ pub(super) struct Ingest {
     pub(super) cluster: ClusterId,
     pub(super) outbox: Arc<Outbox>,
     pub(super) outgoing: mpsc::Sender<Result<SessionResponse, Status>>,
-    pub(super) refusals: RefusalBounds,
+    pub(super) bounds: AgentBounds,
     pub(super) credit: CreditLine,
     /// The agent can watch what is finished.
     pub(super) watches_finished: bool,
@@ -124,6 +124,9 @@ impl Ingest {
     pub(super) async fn run(mut self, mut items: mpsc::Receiver<Item>) -> Result<(), Stopped> {
         let mut batch = Vec::with_capacity(BATCH);
         let mut inventory = None;
+        if self.credit.owed > 0 {
+            self.give_credit().await?;
+        }
         loop {
             tokio::select! {
                 taken = items.recv_many(&mut batch, BATCH) => {
@@ -272,13 +275,16 @@ impl Ingest {
     }
 
     async fn refuse(&mut self, refusal: Refusal) -> Result<(), Stopped> {
-        warn!(cluster = %self.cluster, uid = refusal.uid, reason = refusal.message, "refused a frame");
+        let now = Instant::now();
+        if self.bounds.is_worth_a_line(now) {
+            warn!(cluster = %self.cluster, uid = refusal.uid, reason = refusal.message, "refused a frame");
+        }
         self.shared.metrics.refused("Frame");
         let suspicious = matches!(
             refusal.code,
             RefusalCode::NotAllowed | RefusalCode::Conflicting
         );
-        if suspicious && self.refusals.refusal(Instant::now())? {
+        if suspicious && self.bounds.refusal(now)? {
             let event = AuditEvent {
                 at: Timestamp::now(),
                 actor: format!("agent/{}", self.cluster),

@@ -33,7 +33,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::execute::{Dispatcher, StatusSink};
 use crate::store::{ResponseSummary, SharedStore};
-use bounds::RefusedLately;
+use bounds::{Agents, RefusedLately};
 pub use identity::Identities;
 use metrics::GatewayMetrics;
 use outbox::Outbox;
@@ -70,6 +70,7 @@ struct Shared {
     shutdown: CancellationToken,
     tasks: TaskTracker,
     refusals: RefusedLately,
+    agents: Agents,
 }
 
 /// The live session of a cluster.
@@ -113,6 +114,7 @@ impl Gateway {
             shutdown,
             tasks: TaskTracker::new(),
             refusals: RefusedLately::default(),
+            agents: Agents::new(settings.heartbeat),
         };
         Self {
             shared: Arc::new(shared),

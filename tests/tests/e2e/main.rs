@@ -14,6 +14,7 @@ mod bed;
 mod binaries;
 mod clocks;
 mod closing;
+mod comes_again;
 mod crash;
 mod doors;
 mod enrolment;
