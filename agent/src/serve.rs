@@ -223,6 +223,7 @@ impl Shell {
             FromHub::Watching { responses, more } => {
                 self.step(Event::Watching { responses, more });
             }
+            FromHub::Missing(uids) => self.step(Event::Missing(uids)),
             FromHub::Status(update) => {
                 if update.phase.is_terminal() {
                     self.step(Event::FinalStatusOrdered(update.uid.clone()));

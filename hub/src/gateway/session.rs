@@ -49,6 +49,8 @@ const AFTER_STORE_ERROR: Duration = Duration::from_secs(5);
 
 /// The capability of agents that can watch finished EventResponses.
 const WATCH_FINISHED: &str = "watch-finished";
+/// The capability of agents that say what has become of what an inventory left out.
+const TELL_MISSING: &str = "tell-missing";
 
 /// One stream of one agent.
 pub(super) struct Session {
@@ -144,6 +146,7 @@ impl Session {
             self.shared.metrics.skew(&self.cluster, skew.as_secs_f64());
         }
         let watches_finished = hello.capabilities.iter().any(|one| one == WATCH_FINISHED);
+        let tells_missing = hello.capabilities.iter().any(|one| one == TELL_MISSING);
         let facts = convert::session_facts(&self.cluster, hello);
         let agent_version = facts.agent_version.clone();
         let uid = facts.kube_system_uid.clone();
@@ -168,6 +171,7 @@ impl Session {
             dismissal: Arc::default(),
             renews,
             watches_finished,
+            tells_missing,
         };
         let registered = self.shared.register(
             &self.cluster,
@@ -291,6 +295,7 @@ impl Session {
             refusals: RefusalBounds::default(),
             credit: CreditLine::new(self.shared.settings.credit),
             watches_finished: live.watches_finished,
+            tells_missing: live.tells_missing,
         };
         let reader = self.read(&mut frames, items, acks, live);
         let tasks = async {
@@ -413,6 +418,7 @@ impl Session {
                 count: end.count,
             },
             Incoming::Deleted(deleted) => match convert::key(&self.cluster, deleted.r#ref) {
+                Some(key) if deleted.still_there && deleted.own_success => Item::OwnSuccess(key),
                 Some(key) if deleted.still_there => Item::OutOfHands(key),
                 Some(key) => Item::Deleted(key),
                 None => return Ok(()),
@@ -558,6 +564,7 @@ struct OpenSession {
     /// The agent renews its certificate over the session.
     renews: bool,
     watches_finished: bool,
+    tells_missing: bool,
 }
 
 async fn acknowledge(

@@ -270,7 +270,7 @@ async fn inventories_without_end_and_without_begin_are_not_believed() -> Result<
 }
 
 /// A hub for which nothing of prod-eu ever ends, and so many unfinished responses are enough.
-fn stuck(limit: u32) -> Result<([(&'static str, String); 2], HubOptions)> {
+pub(crate) fn stuck(limit: u32) -> Result<([(&'static str, String); 2], HubOptions)> {
     // Its forge is down for the time being: nothing ends, and nothing is given up.
     let nobody = format!("http://127.0.0.1:{}", free_port()?);
     let routes = format!(

@@ -25,6 +25,7 @@ mod gitlab;
 mod groups;
 mod hostile;
 mod identity;
+mod left_out;
 mod objects;
 mod outages;
 mod proxied;
