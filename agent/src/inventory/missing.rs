@@ -20,6 +20,17 @@ impl Inventory {
         }
     }
 
+    /// Whether every object is known.
+    pub fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// Whether an object is there and finished, or not ours any more: nothing but an end of our own is written to it.
+    pub fn has_ended(&self, uid: &ResponseUid) -> bool {
+        let unfinished = self.entries.get(uid).is_some_and(|entry| !entry.finished);
+        !unfinished && self.finished.find(uid).is_some()
+    }
+
     fn answer(&mut self, uid: ResponseUid) {
         let entry = self.entries.get(&uid).filter(|entry| !entry.finished);
         let end = self.finished.find(&uid);

@@ -5,12 +5,120 @@ use anyhow::Result;
 use nabu_proto::agent_v1::session_request::Frame;
 use nabu_proto::agent_v1::session_response::Frame as Answer;
 use nabu_proto::agent_v1::{Deleted, Hello, ObjectRef, SnapshotBegin, SnapshotEnd};
+use nabu_tests::fault_proxy::Fault;
 use nabu_tests::hub::TestHub;
 use nabu_tests::wait::eventually;
 
-use crate::bed::LIMIT;
+use crate::bed::{ForgeBed, LIMIT, eu, small_change};
 use crate::hostile::{observation, stuck, uid, until};
 use crate::identity::{Liar, hello, sqlite};
+
+const CLOSES: &str = "      closeOnCancel: true\n";
+/// Nobody but the test looks at pull requests.
+const UNFOLLOWED: [&str; 2] = ["--follow-seconds", "0"];
+
+/// A hub that was killed with the pull request open and nobody told, and an agent that was killed as well. The forge is away.
+async fn interrupted() -> Result<(ForgeBed, String)> {
+    let mut stage = ForgeBed::start_with(CLOSES, &UNFOLLOWED).await?;
+    stage.proxy.add(Fault::HoldAfter(3));
+    let (name, _) = stage.bed.ask(eu().await, small_change()).await?;
+    stage.proxy.reached().await?;
+    stage.bed.hub.kill()?;
+    stage.bed.eu.kill()?;
+    stage.proxy.release();
+    stage.proxy.stop();
+    Ok((stage, name))
+}
+
+/// The state of the only pull request.
+async fn state(stage: &ForgeBed) -> Result<String> {
+    let pulls = stage.repository.pull_requests().await?;
+    assert_eq!(pulls.len(), 1);
+    Ok(pulls[0]["state"].as_str().unwrap_or_default().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_else_ended_while_the_agent_was_away_keeps_its_pull_request() -> Result<()> {
+    let (mut stage, name) = interrupted().await?;
+    eu().await.end_as_somebody_else(&name).await?;
+    stage.bed.hub.start_again().await?;
+    stage.bed.eu.start_again().await?;
+    let ended = |answer: &serde_json::Value| answer["phase"] == "Cancelled";
+    stage
+        .bed
+        .explained("prod-eu", &name, "is cancelled", ended)
+        .await?;
+    assert_eq!(lines(&stage.bed.hub, 1).await?.len(), 1);
+    let left = "SELECT phase, deleted, follow_up FROM responses";
+    assert_eq!(sqlite(&stage.bed.hub, left)?, "Cancelled|1|0\n");
+    let status = eu().await.status(&name).await?;
+    assert_eq!(status["outcome"]["message"], "by hand", "{status:#}");
+    stage.proxy.start_again().await?;
+    assert_eq!(state(&stage).await?, "open");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_deleted_while_both_were_away_takes_its_pull_request_along() -> Result<()> {
+    let (mut stage, name) = interrupted().await?;
+    eu().await.delete_event_response(&name).await?;
+    stage.bed.hub.start_again().await?;
+    stage.bed.eu.start_again().await?;
+    let ended = |answer: &serde_json::Value| answer["phase"] == "Cancelled";
+    stage
+        .bed
+        .explained("prod-eu", &name, "is cancelled", ended)
+        .await?;
+    stage.proxy.start_again().await?;
+    eventually("the pull request is closed", LIMIT, || async {
+        (state(&stage).await.ok()? == "closed").then_some(())
+    })
+    .await
+}
+
+/// The backup is from a time when the pull request was open, and nobody knew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_database_closes_nothing_and_finds_what_it_has_forgotten() -> Result<()> {
+    let mut stage = ForgeBed::start_with(CLOSES, &UNFOLLOWED).await?;
+    stage.proxy.add(Fault::HoldAfter(3));
+    let (name, _) = stage.bed.ask(eu().await, small_change()).await?;
+    stage.proxy.reached().await?;
+    let backup = stage.bed.hub.dir().join("backup.db");
+    sqlite(&stage.bed.hub, &format!(".backup {}", backup.display()))?;
+    stage.proxy.release();
+    let before = eu().await.finished(&name, LIMIT).await?;
+    stage.assert_the_one_pull_request(&before).await?;
+    stage.bed.hub.stop()?;
+    stage.proxy.stop();
+    let store = stage.bed.hub.store_path();
+    for suffix in ["-wal", "-shm"] {
+        let beside = format!("{}{suffix}", store.display());
+        assert!(std::fs::remove_file(&beside).is_ok() || !std::fs::exists(&beside)?);
+    }
+    std::fs::copy(&backup, &store)?;
+    stage.bed.hub.start_again().await?;
+    eventually("the agent has answered", LIMIT, || async {
+        let answered = "that this store does not know to be done";
+        stage.bed.hub.log().contains(answered).then_some(())
+    })
+    .await?;
+    assert_eq!(lines(&stage.bed.hub, 0).await?, [""; 0]);
+    stage.proxy.start_again().await?;
+    stage
+        .bed
+        .explained("prod-eu", &name, "ends again", |answer| {
+            answer["phase"] == "Succeeded"
+        })
+        .await?;
+    let found = sqlite(
+        &stage.bed.hub,
+        "SELECT json_extract(progress, '$.url') FROM responses",
+    )?;
+    assert_eq!(found.trim_end(), before["providerRef"]);
+    assert_eq!(state(&stage).await?, "open");
+    let after = eu().await.status(&name).await?;
+    stage.assert_the_one_pull_request(&after).await
+}
 
 /// An agent with these capabilities, in session.
 async fn agent(hub: &TestHub, capabilities: &[&str]) -> Result<Liar> {
