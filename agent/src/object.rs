@@ -20,6 +20,8 @@ pub const GROUP: &str = "security.ugallu.io";
 pub const VERSION: &str = "v1alpha1";
 /// The kind that the agent watches.
 pub const KIND: &str = "EventResponse";
+/// Who writes the status, to the API server.
+pub const FIELD_MANAGER: &str = "nabu-agent";
 /// `spec.action.type` of what we serve.
 const ACTION: &str = "GitOpsChange";
 
@@ -33,8 +35,26 @@ pub struct Watched {
     pub finished: bool,
     /// The object without managed fields; `None` for what is finished or asks for another kind of action.
     pub json: Option<Box<Value>>,
-    /// What tells one spec from another, of what is finished and asks for our kind of action.
-    pub spec: Option<SpecPrint>,
+    /// Of what is finished and asks for our kind of action.
+    pub end: Option<End>,
+}
+
+/// What is remembered of an EventResponse that is finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// One of our agents has written that it has succeeded with a pull request. Its spec is told from others by this.
+    OwnSuccess(SpecPrint),
+    /// It has ended in another way, or by another hand.
+    Other(SpecPrint),
+}
+
+impl End {
+    /// What tells its spec from another.
+    pub fn spec(self) -> SpecPrint {
+        match self {
+            Self::OwnSuccess(spec) | Self::Other(spec) => spec,
+        }
+    }
 }
 
 /// The beginning of the SHA-256 of a spec: enough to tell two specs of one object apart.
@@ -66,7 +86,14 @@ impl Watched {
         };
         let finished = is_finished(&json);
         let ours = json.pointer("/spec/action/type").and_then(Value::as_str) == Some(ACTION);
-        let spec = (finished && ours).then(|| SpecPrint::of(&spec_hash(&json)));
+        let end = (finished && ours).then(|| {
+            let spec = SpecPrint::of(&spec_hash(&json));
+            if is_own_success(&json) {
+                End::OwnSuccess(spec)
+            } else {
+                End::Other(spec)
+            }
+        });
         let json = (ours && !finished).then(|| {
             strip_managed_fields(&mut json);
             Box::new(json)
@@ -75,7 +102,7 @@ impl Watched {
             metadata,
             finished,
             json,
-            spec,
+            end,
         }
     }
 
@@ -237,6 +264,23 @@ fn is_finished(json: &Value) -> bool {
             .is_some_and(|evidence| !evidence.is_empty())
 }
 
+/// It has succeeded with a pull request, and the phase is that of one of our agents.
+fn is_own_success(json: &Value) -> bool {
+    let status = |field: &str| json.pointer("/status").and_then(|status| status.get(field));
+    let names_pull = status("providerRef").is_some_and(|url| url != "")
+        || status("evidence").is_some_and(|evidence| evidence.get(0).is_some());
+    let wrote_phase = |entry: &Value| {
+        entry.get("manager").and_then(Value::as_str) == Some(FIELD_MANAGER)
+            && entry.pointer("/fieldsV1/f:status/f:phase").is_some()
+    };
+    status("phase").and_then(Value::as_str) == Some("Succeeded")
+        && names_pull
+        && json
+            .pointer("/metadata/managedFields")
+            .and_then(Value::as_array)
+            .is_some_and(|entries| entries.iter().any(wrote_phase))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -305,6 +349,32 @@ mod tests {
         ] {
             let watched: Watched = serde_json::from_value(odd).unwrap();
             assert!(watched.uid().is_none() && watched.json.is_none());
+        }
+    }
+
+    #[test]
+    fn a_success_is_our_own_only_if_our_agent_wrote_the_phase() {
+        let done = |manager: &str, phase: &str, url: &str| {
+            let mut object = example();
+            object["status"] = json!({"phase": phase, "providerRef": url});
+            object["metadata"]["managedFields"] = json!([
+                {"manager": "kubectl", "fieldsV1": {"f:spec": {}}},
+                {"manager": manager, "subresource": "status",
+                 "fieldsV1": {"f:status": {"f:phase": {}, "f:providerRef": {}}}},
+            ]);
+            Watched::from_json(object).end.unwrap()
+        };
+        let url = "https://git.example.org/pulls/1";
+        assert!(matches!(
+            done("nabu-agent", "Succeeded", url),
+            End::OwnSuccess(_)
+        ));
+        for other in [
+            done("kubectl", "Succeeded", url),
+            done("nabu-agent", "Failed", url),
+            done("nabu-agent", "Succeeded", ""),
+        ] {
+            assert!(matches!(other, End::Other(_)), "{other:?}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Owns the active agent: a thin loop that turns what happens into events for `inventory` and the status queue, and
 //! makes their effects happen. It decides nothing.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,6 +39,9 @@ const GAUGES: Duration = Duration::from_secs(1);
 const SCHEMA_PAUSE: Duration = Duration::from_secs(30);
 /// Wake-ups further away than this need no timer.
 const FAR: Duration = Duration::from_hours(1);
+/// Why a status is not written that is no end, to an object that has one.
+const ENDED: &str =
+    "the EventResponse is finished, or not for this responder any more: its status stays as it is";
 
 /// What an active agent works with.
 #[derive(Clone)]
@@ -135,6 +139,8 @@ struct Shell {
     backlog: Arc<AtomicU64>,
     done: mpsc::UnboundedSender<Done>,
     live: Option<(u64, Outbox)>,
+    /// Statuses that are no end, until it is known which objects have one.
+    early: HashMap<ResponseUid, Box<StatusUpdate>>,
     /// For tasks that need not be waited for.
     shutdown: CancellationToken,
 }
@@ -164,6 +170,7 @@ impl Shell {
             backlog,
             done,
             live: None,
+            early: HashMap::new(),
             shutdown: shutdown.clone(),
         };
         shell.refresh_schema(Instant::now());
@@ -202,6 +209,7 @@ impl Shell {
             }
             SessionEvent::Closed { superseded } => {
                 self.live = None;
+                self.early = HashMap::new();
                 if superseded {
                     self.statuses.abandon();
                 }
@@ -223,6 +231,7 @@ impl Shell {
             FromHub::Watching { responses, more } => {
                 self.step(Event::Watching { responses, more });
             }
+            FromHub::Missing(uids) => self.step(Event::Missing(uids)),
             FromHub::Status(update) => {
                 if update.phase.is_terminal() {
                     self.step(Event::FinalStatusOrdered(update.uid.clone()));
@@ -231,7 +240,11 @@ impl Shell {
                         watched: update.watched,
                         spec: update.known_spec.clone(),
                     });
+                } else if !self.inventory.is_synced() {
+                    self.early.insert(update.uid.clone(), update);
+                    return;
                 }
+                self.early.remove(&update.uid);
                 self.statuses.offer(Instant::now(), update);
             }
         }
@@ -287,10 +300,15 @@ impl Shell {
                     let update = StatusUpdate::refused(&refusal, &name, session, Timestamp::now());
                     self.statuses.offer(Instant::now(), Box::new(update));
                 }
-                Effect::Synced => tracing::info!(
-                    unfinished = self.inventory.len(),
-                    "all EventResponses are listed"
-                ),
+                Effect::Synced => {
+                    tracing::info!(
+                        unfinished = self.inventory.len(),
+                        "all EventResponses are listed"
+                    );
+                    for (_, update) in std::mem::take(&mut self.early) {
+                        self.statuses.offer(Instant::now(), update);
+                    }
+                }
                 Effect::ResyncStarted => {
                     self.metrics.resyncs.inc();
                 }
@@ -312,6 +330,16 @@ impl Shell {
     fn start_writes(&mut self) {
         let now = Instant::now();
         while let Some(update) = self.statuses.next(now) {
+            if !update.phase.is_terminal() && self.inventory.has_ended(&update.uid) {
+                let (uid, revision) = (update.uid.clone(), update.revision);
+                let outcome = Outcome::Refused(ENDED.to_owned());
+                self.on_done(Done::Wrote {
+                    uid,
+                    revision,
+                    outcome,
+                });
+                continue;
+            }
             self.refresh_schema(now);
             let (writer, announcer, metrics, done) = (
                 self.writer.clone(),

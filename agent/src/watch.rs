@@ -140,8 +140,8 @@ pub fn to_inventory(
 
 fn settled(watched: &Watched) -> Option<Event> {
     let uid = watched.uid()?;
-    Some(match watched.spec {
-        Some(spec) => Event::Finished { uid, spec },
+    Some(match watched.end {
+        Some(end) => Event::Finished { uid, end },
         None => Event::Settled(uid),
     })
 }

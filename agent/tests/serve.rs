@@ -17,8 +17,8 @@ use nabu_common::tls::ClientTls;
 use nabu_proto::agent_v1::session_request::Frame as FromAgent;
 use nabu_proto::agent_v1::session_response::Frame as ToAgent;
 use nabu_proto::agent_v1::{
-    Goodbye, GoodbyeReason, Phase, RefusalCode, Refused, SecurityEventAbsence, WatchedResponse,
-    Watching, observed,
+    Goodbye, GoodbyeReason, Missing, ObjectRef, Phase, RefusalCode, Refused, SecurityEventAbsence,
+    WatchedResponse, Watching, observed,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -328,6 +328,74 @@ async fn an_api_server_that_was_away_is_caught_up_with() {
     plain(&rig.api, "b");
     assert_eq!(session.observed().await.r#ref.unwrap().name, "b");
     rig.until_ready().await;
+    rig.stop().await;
+}
+
+/// Whatever the hub believes meanwhile: somebody has ended it.
+#[tokio::test]
+async fn only_an_end_is_written_over_an_end() {
+    let ended = |api: &Api| {
+        let status = json!({"phase": "Failed", "outcome": {"message": "by hand"}});
+        api.create("a", &json!({}), &status);
+        plain(api, "b");
+    };
+    let mut rig = Rig::start(ended).await;
+    let mut session = rig.hub.welcome().await;
+    // Perhaps before the list is known, and once after.
+    let (mut listed, mut refused) = (false, 0);
+    session.status("a", 1, Phase::Running).await;
+    while refused < 2 {
+        match session.frame().await {
+            FromAgent::StatusRefused(one) => {
+                refused += 1;
+                assert_eq!((one.uid.as_str(), one.revision), ("uid-a", refused));
+            }
+            FromAgent::SnapshotEnd(_) => listed = true,
+            FromAgent::Applied(applied) => panic!("it was written: {applied:?}"),
+            _ => {}
+        }
+        if listed && refused == 1 {
+            session.status("a", 2, Phase::Running).await;
+        }
+    }
+    assert_eq!(rig.api.status("a")["phase"], "Failed");
+    session.status("b", 1, Phase::Running).await;
+    assert_eq!(session.applied().await, ("uid-b".to_owned(), 1));
+    session.status("a", 3, Phase::Succeeded).await;
+    assert_eq!(session.applied().await, ("uid-a".to_owned(), 3));
+    rig.api.until("a succeeds", succeeded("a")).await;
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_hub_misses_is_told_gone_or_ended() {
+    let mut rig = Rig::start(|api| {
+        api.create("a", &json!({}), &json!({"phase": "Failed"}));
+        plain(api, "b");
+    })
+    .await;
+    let (mut session, hello) = rig.hub.next_session().await;
+    assert!(hello.capabilities.contains(&"tell-missing".to_owned()));
+    session.welcome().await;
+    assert_eq!(session.inventory().await, ["b"]);
+    let refs = ["uid-a", "uid-lost"].map(|uid| ObjectRef {
+        uid: uid.to_owned(),
+        name: String::new(),
+    });
+    let refs = refs.to_vec();
+    session.send(ToAgent::Missing(Missing { refs })).await;
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        let FromAgent::Deleted(deleted) = session.frame().await else {
+            panic!("another frame")
+        };
+        told.push((deleted.r#ref.unwrap().uid, deleted.still_there));
+    }
+    told.sort();
+    assert_eq!(
+        told,
+        [("uid-a".to_owned(), true), ("uid-lost".to_owned(), false)]
+    );
     rig.stop().await;
 }
 

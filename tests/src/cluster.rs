@@ -211,6 +211,15 @@ impl TestCluster {
         Ok(object.data.get("status").cloned().unwrap_or_default())
     }
 
+    /// Ends an EventResponse as somebody else would: by a status of another field manager.
+    pub async fn end_as_somebody_else(&self, name: &str) -> Result<()> {
+        let status = json!({"status": {"phase": "Failed", "outcome": {"type": "Errored", "message": "by hand"}}});
+        self.api("EventResponse")
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+            .await?;
+        Ok(())
+    }
+
     /// Waits until an EventResponse is in a terminal phase; gives its status.
     pub async fn finished(&self, name: &str, limit: Duration) -> Result<Value> {
         eventually(&format!("{name} ends"), limit, || async {

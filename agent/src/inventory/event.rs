@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nabu_common::ids::ResponseUid;
 
-use crate::object::{Object, SpecPrint};
+use crate::object::{End, Object};
 use crate::session::{KnownSpec, Observation, Refusal, ToHub};
 
 /// What bounds the inventory.
@@ -33,12 +33,12 @@ pub enum Event {
     Applied(Box<Object>),
     /// An object is finished, or not ours any more. It is known by its UID; the last state may still interest the hub.
     Settled(ResponseUid),
-    /// An object is finished and of our kind, with this spec.
+    /// An object is finished and of our kind.
     Finished {
         /// The response.
         uid: ResponseUid,
-        /// What tells its spec from another.
-        spec: SpecPrint,
+        /// How it has ended.
+        end: End,
     },
     /// An object was deleted.
     Deleted(ResponseUid),
@@ -82,6 +82,8 @@ pub enum Event {
         /// Further parts follow.
         more: bool,
     },
+    /// The hub asks for what it holds as unfinished and the last inventory did not name.
+    Missing(Vec<ResponseUid>),
     /// What [`Effect::Prepare`] asked for.
     Prepared {
         /// The session that it was prepared for.

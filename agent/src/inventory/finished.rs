@@ -9,11 +9,11 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use nabu_common::ids::ResponseUid;
 
-use crate::object::SpecPrint;
+use crate::object::{End, SpecPrint};
 use crate::session::KnownSpec;
 
-/// Finished objects by the hash of their UID, with what tells their spec from another.
-type There = HashMap<u64, Option<SpecPrint>>;
+/// Finished objects by the hash of their UID, with how they have ended if they are of our kind.
+type There = HashMap<u64, Option<End>>;
 
 /// Watched objects, with the spec that the hub knows if another one matters.
 type Watched = HashMap<ResponseUid, Option<KnownSpec>>;
@@ -43,13 +43,18 @@ impl Finished {
         }
     }
 
-    /// One is there, with this spec if it is of our kind.
-    pub(super) fn seen(&mut self, uid: &ResponseUid, spec: Option<SpecPrint>) {
+    /// One is there; how it has ended, if it is of our kind.
+    pub(super) fn seen(&mut self, uid: &ResponseUid, end: Option<End>) {
         let hash = self.hasher.hash_one(uid);
-        self.there.insert(hash, spec);
+        self.there.insert(hash, end);
         if let Some(listed) = &mut self.listed {
             listed.insert(hash);
         }
+    }
+
+    /// Whether one is there, and how it has ended if it is of our kind.
+    pub(super) fn find(&self, uid: &ResponseUid) -> Option<Option<End>> {
+        self.there.get(&self.hasher.hash_one(uid)).copied()
     }
 
     /// One was deleted. Says whether the hub wants to hear of that.
@@ -103,7 +108,7 @@ impl Finished {
         let (there, hasher) = (&self.there, &self.hasher);
         let is_changed = |uid: &ResponseUid, known: &mut Option<KnownSpec>| {
             let known = known.as_mut()?;
-            let now = there.get(&hasher.hash_one(uid)).copied().flatten()?;
+            let now = there.get(&hasher.hash_one(uid)).copied().flatten()?.spec();
             if now == known.print {
                 return None;
             }

@@ -8,6 +8,7 @@
 mod entry;
 mod event;
 mod finished;
+mod missing;
 mod session;
 mod snapshot;
 #[cfg(test)]
@@ -52,6 +53,8 @@ pub struct Inventory {
     /// Final statuses that the hub ordered before the first list named their objects.
     early_ends: HashSet<ResponseUid>,
     finished: Finished,
+    /// What the hub has asked for and a list that runs keeps from being answered.
+    asked: HashSet<ResponseUid>,
 }
 
 /// An EventResponse that the hub must not wait for any more.
@@ -61,6 +64,8 @@ struct Gone {
     name: String,
     /// It is there, but finished or not ours any more.
     still_there: bool,
+    /// Its status says Succeeded, and is ours.
+    own_success: bool,
 }
 
 impl Inventory {
@@ -80,6 +85,7 @@ impl Inventory {
             listing: None,
             early_ends: HashSet::new(),
             finished: Finished::default(),
+            asked: HashSet::new(),
         }
     }
 
@@ -103,8 +109,8 @@ impl Inventory {
                 self.finished.seen(&uid, None);
                 self.settle(&uid, &mut effects);
             }
-            Event::Finished { uid, spec } => {
-                self.finished.seen(&uid, Some(spec));
+            Event::Finished { uid, end } => {
+                self.finished.seen(&uid, Some(end));
                 self.settle(&uid, &mut effects);
                 self.tell_changed(Some(&uid));
             }
@@ -126,6 +132,10 @@ impl Inventory {
                     self.tell_missing();
                     self.tell_changed(None);
                 }
+            }
+            Event::Missing(uids) => {
+                self.asked.extend(uids);
+                self.answer_missing();
             }
             Event::SessionOpened {
                 session,
@@ -272,6 +282,7 @@ impl Inventory {
             effects.push(Effect::Synced);
         }
         self.tell_missing();
+        self.answer_missing();
         self.tell_changed(None);
         if let Some(snapshot) = self.snapshot() {
             snapshot.all_known();
@@ -297,6 +308,7 @@ impl Inventory {
                 uid,
                 name,
                 still_there,
+                own_success: false,
             });
         }
     }

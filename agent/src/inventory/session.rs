@@ -50,6 +50,7 @@ impl Inventory {
         self.queue.clear();
         self.gone.clear();
         self.finished.forget_watched();
+        self.asked = HashSet::new();
         self.entries.retain(|_, entry| !entry.finished);
         self.timers.clear();
         for entry in self.entries.values_mut() {
@@ -115,6 +116,7 @@ impl Inventory {
                     uid: gone.uid,
                     name: gone.name,
                     still_there: gone.still_there,
+                    own_success: gone.own_success,
                 }));
                 continue;
             }

@@ -1,7 +1,8 @@
 //! Owns which objects an inventory on the wire still has to name, and when it may end.
 //!
-//! The hub takes what `SnapshotEnd` leaves unnamed as deleted. So an inventory ends only when everything that was
-//! there when it began was sent or is gone, and never before the first list of the API server is complete.
+//! The hub asks for what `SnapshotEnd` leaves unnamed, and a hub of an older version takes it as deleted. So an inventory
+//! ends only when everything that was there when it began was sent or is gone, and never before the first list of the API
+//! server is complete.
 
 use std::collections::HashSet;
 

@@ -3,6 +3,7 @@
 mod finished;
 mod flow;
 mod lifecycle;
+mod missing;
 mod sessions;
 
 use std::time::{Duration, Instant};
@@ -180,6 +181,17 @@ fn words(effect: &Effect) -> String {
         Effect::Send(ToHub::Observed(observation)) => {
             format!("observed {} {}", observation.name, observation.generation)
         }
+        Effect::Send(ToHub::Deleted {
+            uid,
+            own_success: true,
+            ..
+        }) => format!("own success {uid}"),
+        Effect::Send(ToHub::Deleted {
+            name,
+            uid,
+            still_there: true,
+            ..
+        }) if name.is_empty() => format!("ended {uid}"),
         Effect::Send(ToHub::Deleted {
             name, still_there, ..
         }) if *still_there => format!("out of hands {name}"),

@@ -284,7 +284,8 @@ impl Client {
         let own = &self.introduction;
         Hello {
             protocol_version: PROTOCOL_VERSION,
-            capabilities: std::iter::once("watch-finished")
+            capabilities: ["watch-finished", "tell-missing"]
+                .into_iter()
                 .chain(self.identity.keeper().map(|_| RENEWAL))
                 .map(str::to_owned)
                 .collect(),

@@ -42,12 +42,14 @@ pub(super) fn to_wire(value: ToHub) -> SessionRequest {
             uid,
             name,
             still_there,
+            own_success,
         } => frame(Frame::Deleted(wire::Deleted {
             r#ref: Some(wire::ObjectRef {
                 uid: uid.to_string(),
                 name,
             }),
             still_there,
+            own_success,
         })),
         ToHub::Applied { uid, revision } => frame(Frame::Applied(wire::Applied {
             uid: uid.to_string(),
@@ -152,6 +154,13 @@ pub(super) fn from_wire(
                 .collect::<Result<_, _>>()?,
             more: watching.more,
         },
+        Frame::Missing(missing) => FromHub::Missing(
+            missing
+                .refs
+                .iter()
+                .map(|one| uid(&one.uid, "Missing"))
+                .collect::<Result<_, _>>()?,
+        ),
         Frame::Welcome(_)
         | Frame::Goodbye(_)
         | Frame::HeartbeatAck(_)

@@ -75,6 +75,8 @@ pub enum ToHub {
         name: String,
         /// It is there, but finished or not ours any more.
         still_there: bool,
+        /// It is there, and says that it has succeeded by a status that one of our agents wrote.
+        own_success: bool,
     },
     /// A status is stored by the API server.
     Applied {
@@ -126,6 +128,8 @@ pub enum FromHub {
         /// Further parts follow.
         more: bool,
     },
+    /// What the hub holds as unfinished and the last inventory did not name: is it gone?
+    Missing(Vec<ResponseUid>),
 }
 
 /// Why a state was refused.

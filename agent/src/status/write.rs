@@ -10,11 +10,9 @@ use kube::{Client, Error, Resource as _};
 use serde_json::{Value, json};
 
 use super::StatusUpdate;
-use crate::object::{GROUP, KIND, VERSION, Watched};
+use crate::object::{FIELD_MANAGER, GROUP, KIND, VERSION, Watched};
 use crate::schema::Schema;
 
-/// The field manager that owns what we write.
-pub(super) const FIELD_MANAGER: &str = "nabu-agent";
 /// How the API server names a field that the CRD lacks.
 const UNDECLARED: &str = "field not declared in schema";
 /// The most bytes of its words that go to the hub and into a log: they may quote the whole status.

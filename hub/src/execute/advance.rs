@@ -493,10 +493,20 @@ pub(super) async fn mark_deleted(
                 progress::mark_deleted(progress);
                 ("Deleted", "the EventResponse is gone from its cluster")
             }
-            Farewell::OutOfHands if !progress::mark_out_of_hands(progress) => {
-                return SideRecords::default();
+            Farewell::OutOfHands => {
+                let reason = progress::EVENT_RESPONSE_OUT_OF_HANDS;
+                if !progress::mark_out_of_hands(progress, reason) {
+                    return SideRecords::default();
+                }
+                ("OutOfHands", reason)
             }
-            Farewell::OutOfHands => ("OutOfHands", progress::EVENT_RESPONSE_OUT_OF_HANDS),
+            Farewell::LeftOut => {
+                let reason = progress::EVENT_RESPONSE_LEFT_OUT;
+                if !progress::mark_out_of_hands(progress, reason) {
+                    return SideRecords::default();
+                }
+                ("LeftOut", reason)
+            }
         };
         SideRecords {
             attempts: Vec::new(),

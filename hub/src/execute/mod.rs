@@ -158,6 +158,8 @@ enum Farewell {
     Gone,
     /// It is there, but finished or not for this responder any more.
     OutOfHands,
+    /// An inventory left it out, and the agent cannot say why.
+    LeftOut,
 }
 
 /// Tells the executor that something was observed. Never blocks; what does not fit is found again by a scan.
@@ -222,6 +224,12 @@ impl Dispatcher {
     /// out what is not finished here.
     pub fn out_of_hands(&self, key: ResponseKey) {
         self.end(Event::Deleted(key, Farewell::OutOfHands));
+    }
+
+    /// An inventory left an EventResponse out, and the agent cannot say whether it is gone. Should the inbox be full, the next
+    /// one does so again.
+    pub fn left_out(&self, key: ResponseKey) {
+        self.end(Event::Deleted(key, Farewell::LeftOut));
     }
 
     fn end(&self, event: Event) {

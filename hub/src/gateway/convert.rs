@@ -306,6 +306,17 @@ pub(super) fn watching(watched: Vec<Watched>, more: bool) -> wire::SessionRespon
     }))
 }
 
+/// The question what has become of these.
+pub(super) fn missing(uids: &[ResponseUid]) -> wire::SessionResponse {
+    let refs = uids.iter().map(|uid| wire::ObjectRef {
+        uid: uid.to_string(),
+        name: String::new(),
+    });
+    frame(Frame::Missing(wire::Missing {
+        refs: refs.collect(),
+    }))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -31,6 +31,8 @@ const BATCH: usize = 64;
 
 /// Responses that one part of the list of watched ones names: with their names, below the limit of a frame.
 const WATCHING_PAGE: u32 = 2048;
+/// Responses that one question names.
+const MISSING_PAGE: usize = 2048;
 
 /// What has to be taken in order.
 #[derive(Debug)]
@@ -39,6 +41,8 @@ pub(super) enum Item {
     Deleted(ResponseKey),
     /// The EventResponse is there, and finished or not for us any more.
     OutOfHands(ResponseKey),
+    /// The EventResponse is there, and has a success of ours that this hub does not know.
+    OwnSuccess(ResponseKey),
     SnapshotBegin(u64),
     SnapshotEnd {
         id: u64,
@@ -64,6 +68,8 @@ pub(super) struct Ingest {
     pub(super) credit: CreditLine,
     /// The agent can watch what is finished.
     pub(super) watches_finished: bool,
+    /// The agent says what has become of what an inventory left out.
+    pub(super) tells_missing: bool,
 }
 
 /// The agent is gone, or the store failed: the session is over.
@@ -301,6 +307,10 @@ impl Ingest {
             Item::Observed(_) => {}
             Item::Deleted(key) => self.shared.dispatcher.deleted(key),
             Item::OutOfHands(key) => self.shared.dispatcher.out_of_hands(key),
+            // Its work goes on, and finds the pull request by its key.
+            Item::OwnSuccess(key) => {
+                info!(uid = %key.uid, "a response of ours has succeeded that this store does not know to be done");
+            }
             Item::SnapshotBegin(id) => {
                 let begun_at = Timestamp::now();
                 *inventory = Some(Inventory {
@@ -326,18 +336,31 @@ impl Ingest {
         let unfinished = self.shared.store.unfinished_of(&self.cluster).await?;
         let missing = missing_from_inventory(unfinished, &inventory.named, inventory.begun_at);
         if !missing.is_empty() {
-            info!(cluster = %self.cluster, count = missing.len(), "EventResponses are gone from the cluster");
-        }
-        for uid in missing {
-            self.shared.dispatcher.deleted(ResponseKey {
-                cluster: self.cluster.clone(),
-                uid,
-            });
+            info!(cluster = %self.cluster, count = missing.len(), "an inventory left out unfinished EventResponses");
+            self.ask_for(missing).await?;
         }
         // Whatever was lost on the way is sent again.
         self.outbox.start_over();
         if self.watches_finished {
             self.send_watching().await?;
+        }
+        Ok(())
+    }
+
+    /// What an inventory left out may be gone, or ended by somebody else; the agent knows. One that cannot say gets no more
+    /// work done for it, and no pull request is closed.
+    async fn ask_for(&self, missing: Vec<ResponseUid>) -> Result<(), Stopped> {
+        if !self.tells_missing {
+            for uid in missing {
+                self.shared.dispatcher.left_out(ResponseKey {
+                    cluster: self.cluster.clone(),
+                    uid,
+                });
+            }
+            return Ok(());
+        }
+        for page in missing.chunks(MISSING_PAGE) {
+            self.send(convert::missing(page)).await?;
         }
         Ok(())
     }

@@ -253,7 +253,7 @@ pub fn keeps_group_open(progress: &Progress) -> bool {
     // What its own route would leave open, or somebody has ended in a way of their own, stays.
     let is_unwanted = progress.deleted || progress.phase == Phase::Cancelled;
     let reason = progress.cancel_reason.as_deref();
-    let is_theirs = reason == Some(progress::EVENT_RESPONSE_OUT_OF_HANDS);
+    let is_theirs = reason.is_some_and(progress::leaves_pull_request);
     progress.shared && !(is_unwanted && closes_on_cancel(progress) && !is_theirs)
 }
 

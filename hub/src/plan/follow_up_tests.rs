@@ -96,7 +96,8 @@ fn pull_request(progress: &Progress) -> &Condition {
 fn an_ended_response_whose_event_response_is_finished_keeps_its_pull_request() {
     let mut response = succeeded(true);
     let before = response.progress.clone();
-    assert!(!progress::mark_out_of_hands(&mut response.progress));
+    let why = progress::EVENT_RESPONSE_OUT_OF_HANDS;
+    assert!(!progress::mark_out_of_hands(&mut response.progress, why));
     assert_eq!(
         response.progress, before,
         "it is its own status coming back"
@@ -106,12 +107,21 @@ fn an_ended_response_whose_event_response_is_finished_keeps_its_pull_request() {
 
 #[test]
 fn what_somebody_else_ended_while_its_pull_request_was_made_is_left_to_them() {
-    let mut response = running(true);
-    assert!(progress::mark_out_of_hands(&mut response.progress));
-    let made = opened(PullRequestState::Open);
-    progress::succeed(&mut response.progress, &made, moment(2));
-    assert_eq!(response.progress.phase, Phase::Cancelled);
-    assert_eq!(step(&response, 3), Step::Settled, "nothing is closed");
+    for why in [
+        progress::EVENT_RESPONSE_OUT_OF_HANDS,
+        progress::EVENT_RESPONSE_LEFT_OUT,
+    ] {
+        let mut response = running(true);
+        assert!(progress::mark_out_of_hands(&mut response.progress, why));
+        let made = opened(PullRequestState::Open);
+        progress::succeed(&mut response.progress, &made, moment(2));
+        assert_eq!(response.progress.phase, Phase::Cancelled);
+        assert_eq!(
+            step(&response, 3),
+            Step::Settled,
+            "nothing is closed: {why}"
+        );
+    }
 }
 
 #[test]

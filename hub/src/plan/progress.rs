@@ -39,10 +39,17 @@ pub(super) const EVENT_RESPONSE_DELETED: &str = "the EventResponse was deleted";
 /// Why a response is cancelled whose object somebody else has ended or taken over.
 pub const EVENT_RESPONSE_OUT_OF_HANDS: &str =
     "the EventResponse was ended by somebody else, or is not for this responder any more";
+/// Why a response is cancelled whose object an inventory left out, of an agent that cannot say what has become of it.
+pub const EVENT_RESPONSE_LEFT_OUT: &str = "the EventResponse was deleted, or ended by somebody else: the agent is of an older version and does not say which";
 
 /// Whether something is wanted only because the EventResponse is not shown any more.
 pub(super) fn is_farewell(reason: &str) -> bool {
-    [EVENT_RESPONSE_DELETED, EVENT_RESPONSE_OUT_OF_HANDS].contains(&reason)
+    reason == EVENT_RESPONSE_DELETED || leaves_pull_request(reason)
+}
+
+/// Whether the EventResponse may be there, ended by somebody else in a way of their own: what was opened for it is theirs.
+pub(super) fn leaves_pull_request(reason: &str) -> bool {
+    [EVENT_RESPONSE_OUT_OF_HANDS, EVENT_RESPONSE_LEFT_OUT].contains(&reason)
 }
 
 /// The shortest wait for a limit; a forge that says less is not believed.
@@ -509,7 +516,7 @@ fn end_cancelled(progress: &mut Progress, reason: &str, moment: Moment) {
     });
     end(progress, Phase::Cancelled, moment);
     // Somebody has ended it in a way of their own, and decides about what was opened meanwhile.
-    if reason == EVENT_RESPONSE_OUT_OF_HANDS {
+    if leaves_pull_request(reason) {
         return;
     }
     if !follow_up::ask_to_close(progress, reason) {
@@ -569,13 +576,13 @@ pub fn mark_deleted(progress: &mut Progress) {
 }
 
 /// The EventResponse is there, but finished or not for this responder any more. If the response has ended, that is its own
-/// status, on its way by an agent that is gone. Gives back whether anything follows.
-pub fn mark_out_of_hands(progress: &mut Progress) -> bool {
+/// status, on its way by an agent that is gone. Gives back whether anything follows, for this reason.
+pub fn mark_out_of_hands(progress: &mut Progress, reason: &str) -> bool {
     if progress.phase.is_terminal() {
         return false;
     }
     progress.deleted = true;
-    request_cancel(progress, EVENT_RESPONSE_OUT_OF_HANDS);
+    request_cancel(progress, reason);
     true
 }
 

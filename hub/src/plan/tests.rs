@@ -526,18 +526,27 @@ fn a_deleted_event_response_is_cancelled_before_its_next_attempt() {
 
 #[test]
 fn an_event_response_that_somebody_else_ended_is_cancelled_and_says_so() {
+    for why in [
+        progress::EVENT_RESPONSE_OUT_OF_HANDS,
+        progress::EVENT_RESPONSE_LEFT_OUT,
+    ] {
+        ended_by_somebody_else(why);
+    }
+}
+
+fn ended_by_somebody_else(why: &str) {
     let mut response = respond(json!({}));
-    assert!(progress::mark_out_of_hands(&mut response.progress));
+    assert!(progress::mark_out_of_hands(&mut response.progress, why));
     let Step::Conclude(conclusion) = step(&response, 0) else {
         panic!("it must end")
     };
     progress::conclude(&mut response.progress, &conclusion, moment(1));
     assert_eq!(response.progress.phase, Phase::Cancelled);
     let reason = response.progress.cancel_reason.as_deref();
-    assert_eq!(reason, Some(progress::EVENT_RESPONSE_OUT_OF_HANDS));
+    assert_eq!(reason, Some(why));
 
     let mut again = respond(json!({}));
-    progress::mark_out_of_hands(&mut again.progress);
+    progress::mark_out_of_hands(&mut again.progress, why);
     progress::observe_again(&mut again.progress, &response.observation, at(2));
     assert!(!again.progress.deleted, "it is shown again");
     assert_eq!(again.progress.cancel_requested, None);

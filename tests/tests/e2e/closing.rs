@@ -289,6 +289,7 @@ async fn a_status_on_its_way_is_not_taken_for_a_deletion() -> Result<()> {
         let gone = Deleted {
             r#ref: observation(1, "er-1").r#ref,
             still_there,
+            own_success: false,
         };
         agent.say(Frame::Deleted(gone)).await?;
         // What comes later is done, so that was taken.

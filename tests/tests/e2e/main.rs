@@ -26,6 +26,7 @@ mod gitlab;
 mod groups;
 mod hostile;
 mod identity;
+mod left_out;
 mod objects;
 mod outages;
 mod proxied;

@@ -3,7 +3,7 @@
 use nabu_common::ids::ResponseUid;
 
 use super::*;
-use crate::object::SpecPrint;
+use crate::object::{End, SpecPrint};
 use crate::session::KnownSpec;
 
 fn uid(name: &str) -> ResponseUid {
@@ -15,6 +15,7 @@ fn gone(name: &str) -> String {
         uid: uid(name),
         name: String::new(),
         still_there: false,
+        own_success: false,
     };
     words(&Effect::Send(frame))
 }
@@ -133,8 +134,8 @@ fn watching_specs(rig: &mut Rig, known: Vec<(ResponseUid, Option<KnownSpec>)>) -
 
 fn finished(rig: &mut Rig, name: &str, revision: u8) -> Vec<String> {
     let spec = SpecPrint::of(&[revision; 32]);
-    let uid = uid(name);
-    rig.handle(Event::Finished { uid, spec })
+    let (uid, end) = (uid(name), End::Other(spec));
+    rig.handle(Event::Finished { uid, end })
 }
 
 /// A list on which these are finished, with a spec of this revision.

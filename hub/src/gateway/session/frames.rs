@@ -113,6 +113,7 @@ impl Session {
                 count: end.count,
             },
             Incoming::Deleted(deleted) => match convert::key(&self.cluster, deleted.r#ref) {
+                Some(key) if deleted.still_there && deleted.own_success => Item::OwnSuccess(key),
                 Some(key) if deleted.still_there => Item::OutOfHands(key),
                 Some(key) => Item::Deleted(key),
                 None => return Ok(()),

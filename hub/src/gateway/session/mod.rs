@@ -117,6 +117,7 @@ impl Session {
                 self.shared.settings.credit,
             ),
             watches_finished: live.watches_finished,
+            tells_missing: live.tells_missing,
         };
         let reader = self.read(&mut frames, items, acks, live);
         let tasks = async {
@@ -154,6 +155,7 @@ struct OpenSession {
     /// The agent renews its certificate over the session.
     renews: bool,
     watches_finished: bool,
+    tells_missing: bool,
     /// Observed frames that Welcome allows.
     credit: u32,
 }

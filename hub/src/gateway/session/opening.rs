@@ -31,6 +31,8 @@ const KEEP_AWAY: Duration = Duration::from_mins(1);
 
 /// The capability of agents that can watch finished EventResponses.
 const WATCH_FINISHED: &str = "watch-finished";
+/// The capability of agents that say what has become of what an inventory left out.
+const TELL_MISSING: &str = "tell-missing";
 
 impl Session {
     /// Reads Hello, and makes this the live session of its cluster.
@@ -74,6 +76,7 @@ impl Session {
             self.shared.metrics.skew(&self.cluster, skew.as_secs_f64());
         }
         let watches_finished = hello.capabilities.iter().any(|one| one == WATCH_FINISHED);
+        let tells_missing = hello.capabilities.iter().any(|one| one == TELL_MISSING);
         let facts = convert::session_facts(&self.cluster, hello);
         let agent_version = facts.agent_version.clone();
         let uid = facts.kube_system_uid.clone();
@@ -98,6 +101,7 @@ impl Session {
             dismissal: Arc::default(),
             renews,
             watches_finished,
+            tells_missing,
             credit: self.bounds.first_credit(self.shared.settings.credit),
         };
         let registered = self.shared.register(

@@ -1,0 +1,61 @@
+//! Owns the answers to what the hub asks after an inventory: what it holds as unfinished and the inventory did not name is
+//! gone, or there in another state.
+//!
+//! Only an object that is not there at all is told as gone: the hub may close its pull request for that.
+
+use nabu_common::ids::ResponseUid;
+
+use super::entry::State;
+use super::{Gone, Inventory};
+use crate::object::End;
+
+impl Inventory {
+    /// Answers for everything that was asked, unless a list runs: then nobody knows what is there.
+    pub(super) fn answer_missing(&mut self) {
+        if !self.synced || self.listing.is_some() || self.live.is_none() {
+            return;
+        }
+        for uid in std::mem::take(&mut self.asked) {
+            self.answer(uid);
+        }
+    }
+
+    /// Whether every object is known.
+    pub fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// Whether an object is there and finished, or not ours any more: nothing but an end of our own is written to it.
+    pub fn has_ended(&self, uid: &ResponseUid) -> bool {
+        let unfinished = self.entries.get(uid).is_some_and(|entry| !entry.finished);
+        !unfinished && self.finished.find(uid).is_some()
+    }
+
+    fn answer(&mut self, uid: ResponseUid) {
+        let entry = self.entries.get(&uid).filter(|entry| !entry.finished);
+        let end = self.finished.find(&uid);
+        let gone = match entry {
+            // It is about to be written that it has ended.
+            Some(entry) if entry.state == State::Refused => Gone {
+                name: entry.name.clone(),
+                still_there: true,
+                own_success: false,
+                uid,
+            },
+            Some(entry) => {
+                // What is being read, or waits for a time, is sent then.
+                if matches!(entry.state, State::Offered | State::Accepted) {
+                    self.enqueue(uid);
+                }
+                return;
+            }
+            None => Gone {
+                uid,
+                name: String::new(),
+                still_there: end.is_some(),
+                own_success: matches!(end, Some(Some(End::OwnSuccess(_)))),
+            },
+        };
+        self.gone.push_back(gone);
+    }
+}
