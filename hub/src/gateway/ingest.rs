@@ -58,6 +58,29 @@ struct Inventory {
     count: u64,
 }
 
+impl Inventory {
+    fn begin(id: u64) -> Self {
+        Self {
+            id,
+            begun_at: Timestamp::now(),
+            named: HashSet::new(),
+            count: 0,
+        }
+    }
+
+    /// Takes an object that the agent names.
+    ///
+    /// # Errors
+    /// If there are too many.
+    fn name(&mut self, uid: ResponseUid) -> Result<(), Farewell> {
+        self.named.insert(uid);
+        if self.named.len() > bounds::INVENTORY {
+            return Err(bounds::endless_inventory());
+        }
+        Ok(())
+    }
+}
+
 /// The task that stores one session's observations.
 pub(super) struct Ingest {
     pub(super) shared: Arc<Shared>,
@@ -177,10 +200,7 @@ impl Ingest {
             match convert::observation(&self.cluster, frame) {
                 Ok(observation) => {
                     if let Some(inventory) = inventory {
-                        inventory.named.insert(observation.key.uid.clone());
-                        if inventory.named.len() > bounds::INVENTORY {
-                            return Err(bounds::endless_inventory().into());
-                        }
+                        inventory.name(observation.key.uid.clone())?;
                     }
                     observations.push(observation);
                 }
@@ -290,7 +310,12 @@ impl Ingest {
             refusal.code,
             RefusalCode::NotAllowed | RefusalCode::Conflicting
         );
-        if suspicious && self.bounds.refusal(now)? {
+        let is_news = if suspicious {
+            self.bounds.refusal(now)?
+        } else {
+            self.bounds.unreadable(now)
+        };
+        if is_news {
             let event = AuditEvent {
                 at: Timestamp::now(),
                 actor: format!("agent/{}", self.cluster),
@@ -312,13 +337,7 @@ impl Ingest {
                 info!(uid = %key.uid, "a response of ours has succeeded that this store does not know to be done");
             }
             Item::SnapshotBegin(id) => {
-                let begun_at = Timestamp::now();
-                *inventory = Some(Inventory {
-                    id,
-                    begun_at,
-                    named: HashSet::new(),
-                    count: 0,
-                });
+                *inventory = Some(Inventory::begin(id));
             }
             Item::SnapshotEnd { id, count } => match inventory.take() {
                 Some(whole) if whole.id == id && whole.count == count => {
@@ -407,5 +426,27 @@ fn summary(response: &Response) -> ResponseSummary {
         observed_at: response.observed_at,
         progress: response.progress.clone(),
         routed: response.progress.intent.as_ref().map(RoutedTo::of),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inventory_of_a_million_objects_is_cut_at_its_bound_and_naming_one_twice_is_no_cheat() {
+        let mut inventory = Inventory::begin(1);
+        let mut taken = 0;
+        let cut = (0..1_000_000u32).find_map(|number| {
+            let uid: ResponseUid = format!("00000000-0000-4000-8000-{number:012}")
+                .parse()
+                .unwrap();
+            let again = inventory.name(uid.clone());
+            taken += 1;
+            inventory.name(uid).and(again).err()
+        });
+        assert!(cut.is_some_and(|farewell| farewell.message.contains("inventory")));
+        assert_eq!(taken, bounds::INVENTORY + 1);
+        assert!(inventory.named.len() <= bounds::INVENTORY + 1);
     }
 }

@@ -322,6 +322,16 @@ async fn statuses_are_unacknowledged_until_the_cluster_has_them(store: &dyn Stor
         [(key(1).uid, 2)],
         "nobody can acknowledge the future"
     );
+    let from_the_future = vec![ack(1, u64::MAX, None), ack(1, 99, None)];
+    store
+        .acknowledge(&cluster, from_the_future, at(11))
+        .await
+        .unwrap();
+    let lines = store.history(&key(1), 10).await.unwrap();
+    let told = lines
+        .iter()
+        .filter(|event| event.action == "RevisionUnknown");
+    assert_eq!(told.count(), 1, "{lines:?}");
     let refusals = store.history(&key(2), 10).await.unwrap();
     assert!(
         refusals

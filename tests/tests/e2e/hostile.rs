@@ -1,7 +1,11 @@
 //! An agent with a good certificate and bad intentions: what it sends is refused and written down, it costs other clusters
 //! nothing, and no forge hears of it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use anyhow::Result;
+use bytes::Bytes;
 use nabu_common::canonical::spec_hash;
 use nabu_proto::agent_v1::session_request::Frame;
 use nabu_proto::agent_v1::session_response::Frame as Answer;
@@ -15,6 +19,8 @@ use nabu_tests::objects::{config, event_response};
 use nabu_tests::process::free_port;
 use nabu_tests::wait::eventually;
 use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
 
 use crate::bed::{LIMIT, small_change};
 use crate::identity::{Liar, hello, hub, sqlite};
@@ -61,6 +67,44 @@ pub(crate) async fn forge_calls(hub: &TestHub) -> Result<f64> {
     hub.metric(series).await
 }
 
+/// A hub whose route for prod-eu leads to a forge that counts who comes to it; other clusters' responses need none.
+pub(crate) struct Watched {
+    pub(crate) hub: TestHub,
+    calls: Arc<AtomicU32>,
+    door: AbortHandle,
+}
+
+impl Watched {
+    pub(crate) async fn start() -> Result<Self> {
+        let door = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("http://{}", door.local_addr()?);
+        let calls = Arc::<AtomicU32>::default();
+        let counted = Arc::clone(&calls);
+        let door = tokio::spawn(async move {
+            while let Ok((caller, _)) = door.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                drop(caller);
+            }
+        });
+        Ok(Self {
+            hub: TestHub::start(&documents(&url), HubOptions::default()).await?,
+            calls,
+            door: door.abort_handle(),
+        })
+    }
+
+    /// Connections to the forge so far.
+    pub(crate) fn calls(&self) -> u32 {
+        self.calls.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.door.abort();
+    }
+}
+
 /// A hub that still serves an honest agent of another cluster.
 pub(crate) async fn serves_others(hub: &TestHub) -> Result<()> {
     let mut honest = welcomed(hub, "prod-us").await?;
@@ -75,8 +119,9 @@ pub(crate) async fn serves_others(hub: &TestHub) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_heartbeats_ends_the_session_and_is_written_down_once() -> Result<()> {
-    let hub = hub().await?;
-    let mut liar = welcomed(&hub, "prod-eu").await?;
+    let watched = Watched::start().await?;
+    let hub = &watched.hub;
+    let mut liar = welcomed(hub, "prod-eu").await?;
     for _ in 0..100_000 {
         // The hub is through with us before we are with it.
         if liar
@@ -103,18 +148,18 @@ async fn a_flood_of_heartbeats_ends_the_session_and_is_written_down_once() -> Re
             .reconnect_after
             .is_some_and(|after| after.seconds > 0)
     );
-    let audited = sqlite(
-        &hub,
-        "SELECT actor FROM audit WHERE action = 'SessionEnded'",
-    )?;
+    let audited = sqlite(hub, "SELECT actor FROM audit WHERE action = 'SessionEnded'")?;
     assert_eq!(audited, "agent/prod-eu\n");
-    serves_others(&hub).await
+    serves_others(hub).await?;
+    assert_eq!(watched.calls(), 0);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn frames_for_other_clusters_end_the_session_before_they_fill_the_audit_log() -> Result<()> {
-    let hub = hub().await?;
-    let mut liar = welcomed(&hub, "prod-eu").await?;
+    let watched = Watched::start().await?;
+    let hub = &watched.hub;
+    let mut liar = welcomed(hub, "prod-eu").await?;
     let mut sent = 0;
     let goodbye = loop {
         let mut frame = observation(sent, &format!("er-{sent}"));
@@ -130,11 +175,12 @@ async fn frames_for_other_clusters_end_the_session_before_they_fill_the_audit_lo
     };
     assert_eq!(goodbye.reason(), GoodbyeReason::ProtocolError);
     let count = "SELECT count(*) FROM audit WHERE action = 'FrameRefused'";
-    let audited: u32 = sqlite(&hub, count)?.trim().parse()?;
+    let audited: u32 = sqlite(hub, count)?.trim().parse()?;
     assert!((1..100).contains(&audited), "{audited} of {sent}");
-    assert_eq!(sqlite(&hub, "SELECT count(*) FROM responses")?, "0\n");
-    assert!(forge_calls(&hub).await?.abs() < f64::EPSILON);
-    serves_others(&hub).await
+    assert_eq!(sqlite(hub, "SELECT count(*) FROM responses")?, "0\n");
+    serves_others(hub).await?;
+    assert_eq!(watched.calls(), 0);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -202,40 +248,97 @@ async fn a_uid_stays_with_the_object_that_had_it_first() -> Result<()> {
     });
     assert_eq!(refused.await?.code(), RefusalCode::Conflicting);
     assert_eq!(sqlite(&hub, "SELECT name FROM responses")?, "er-1\n");
+    let audited = "SELECT actor || ' ' || detail FROM audit WHERE action = 'FrameRefused'";
+    let line = sqlite(&hub, audited)?;
+    assert!(line.starts_with("agent/prod-eu "), "{line}");
+    assert!(
+        line.contains("belongs to the EventResponse \"er-1\""),
+        "{line}"
+    );
+    serves_others(&hub).await?;
+    let attempts = "SELECT count(*) FROM attempts a JOIN responses r ON r.id = a.response WHERE r.cluster = 'prod-eu'";
+    assert_eq!(sqlite(&hub, attempts)?, "1\n", "of er-1 alone");
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn bytes_that_are_no_object_are_refused_each_and_leave_the_session_open() -> Result<()> {
-    let hub = hub().await?;
-    let mut liar = welcomed(&hub, "prod-eu").await?;
-    let whole = observation(1, "er-1");
-    let Some(observed::Content::Objects(objects)) = whole.content.clone() else {
-        anyhow::bail!("no objects")
-    };
+/// Says every frame and hears an answer to each; gives how many were refused.
+async fn refused(liar: &mut Liar, frames: impl Iterator<Item = Observed>) -> Result<usize> {
     let mut refused = 0;
-    for seed in 0..300 {
-        let mut frame = whole.clone();
-        let spoiled = mangle(&objects.event_response_json, seed);
-        frame.content = Some(observed::Content::Objects(ResponseObjects {
-            event_response_json: spoiled.into(),
-            security_event_json: [0xff, 0xfe, b'{'].to_vec().into(),
-            ..ResponseObjects::default()
-        }));
+    for frame in frames {
         liar.say(Frame::Observed(frame)).await?;
-        refused += until(&mut liar, |answer| match answer {
+        refused += until(liar, |answer| match answer {
             Answer::Refused(_) => Some(1),
             Answer::Accepted(_) => Some(0),
             _ => None,
         })
         .await?;
     }
-    assert!(refused > 100, "{refused}");
+    Ok(refused)
+}
+
+/// The objects of an honest frame, changed.
+fn with_objects(change: impl FnOnce(&mut ResponseObjects)) -> Observed {
+    let mut frame = observation(1, "er-1");
+    if let Some(observed::Content::Objects(objects)) = &mut frame.content {
+        change(objects);
+    }
+    frame
+}
+
+/// These bytes with one that no text has, at a place of somebody's choice.
+fn no_text(text: &[u8], place: usize) -> Bytes {
+    let mut bytes = text.to_vec();
+    let place = place * 7919 % bytes.len();
+    bytes[place] = 0xff;
+    bytes.into()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_are_no_text_are_refused_each_written_down_and_asked_of_no_forge() -> Result<()>
+{
+    const EACH: usize = 150;
+    let watched = Watched::start().await?;
+    let hub = &watched.hub;
+    let mut liar = welcomed(hub, "prod-eu").await?;
+    let events = (0..EACH).map(|place| {
+        with_objects(|objects| {
+            objects.security_event_json =
+                no_text(br#"{"metadata":{"name":"se"},"spec":{}}"#, place);
+        })
+    });
+    assert_eq!(refused(&mut liar, events).await?, EACH);
+    let responses = (0..EACH).map(|place| {
+        with_objects(|objects| {
+            objects.event_response_json = no_text(&objects.event_response_json, place);
+        })
+    });
+    assert_eq!(refused(&mut liar, responses).await?, EACH);
+    let audited =
+        "SELECT count(*) FROM audit WHERE action = 'FrameRefused' AND actor = 'agent/prod-eu'";
+    let audited: u32 = sqlite(hub, audited)?.trim().parse()?;
+    assert!((1..100).contains(&audited), "{audited}");
+    assert_eq!(sqlite(hub, "SELECT count(*) FROM responses")?, "0\n");
+    serves_others(hub).await?;
+    assert_eq!(watched.calls(), 0);
+    // It is this session that goes on, and this forge that would have been called.
     liar.say(Frame::Observed(observation(2, "er-2"))).await?;
-    until(&mut liar, |answer| {
-        matches!(answer, Answer::Accepted(_)).then_some(())
+    eventually("the forge is called", LIMIT, || async {
+        (watched.calls() > 0).then_some(())
     })
-    .await?;
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_that_are_spoiled_somewhere_leave_the_session_open() -> Result<()> {
+    let hub = hub().await?;
+    let mut liar = welcomed(&hub, "prod-eu").await?;
+    let spoiled = (0..300).map(|seed| {
+        with_objects(|objects| {
+            objects.event_response_json = mangle(&objects.event_response_json, seed).into();
+        })
+    });
+    let refused = refused(&mut liar, spoiled).await?;
+    assert!(refused > 100, "{refused}");
     serves_others(&hub).await
 }
 
@@ -269,16 +372,14 @@ async fn inventories_without_end_and_without_begin_are_not_believed() -> Result<
     serves_others(&hub).await
 }
 
-/// A hub for which nothing of prod-eu ever ends, and so many unfinished responses are enough.
-pub(crate) fn stuck(limit: u32) -> Result<([(&'static str, String); 2], HubOptions)> {
-    // Its forge is down for the time being: nothing ends, and nothing is given up.
-    let nobody = format!("http://127.0.0.1:{}", free_port()?);
+/// What is of prod-eu goes to the forge at `url`; everything else needs none.
+fn documents(url: &str) -> [(&'static str, String); 2] {
     let routes = format!(
         "  routes:
     - match: {{ clusters: [prod-eu] }}
       provider:
         kind: forgejo-token
-        baseURL: {nobody}
+        baseURL: {url}
         repository: o/r
         credentialsRef: {{ name: bot }}
     - provider: {{ kind: noop, repository: o/r }}
@@ -286,10 +387,16 @@ pub(crate) fn stuck(limit: u32) -> Result<([(&'static str, String); 2], HubOptio
     );
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: { name: bot, namespace: ugallu-system }\n\
         stringData: { token: unused }\n";
-    let documents = [
+    [
         ("config.yaml", config(&routes)),
         ("secret.yaml", secret.to_owned()),
-    ];
+    ]
+}
+
+/// A hub for which nothing of prod-eu ever ends, and so many unfinished responses are enough.
+pub(crate) fn stuck(limit: u32) -> Result<([(&'static str, String); 2], HubOptions)> {
+    // Its forge is down for the time being: nothing ends, and nothing is given up.
+    let documents = documents(&format!("http://127.0.0.1:{}", free_port()?));
     let options = HubOptions {
         arguments: vec!["--max-unfinished".to_owned(), limit.to_string()],
         ..HubOptions::default()

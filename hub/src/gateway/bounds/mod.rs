@@ -40,6 +40,9 @@ const REFUSALS: u32 = 200;
 const LOGGED_REFUSALS: u32 = 100;
 /// EventResponses that one inventory may name.
 pub(super) const INVENTORY: usize = 200_000;
+/// Frames that cannot be read and are written to the audit log within an hour. An honest agent sends some: whoever may create objects
+/// in its cluster decides what they hold.
+const AUDITED_UNREADABLE: u32 = 20;
 /// How long an agent that went too far shall keep away.
 const AWAY: Duration = Duration::from_mins(1);
 
@@ -91,6 +94,7 @@ struct Spent {
     renewals: Pace,
     refusals: Pace,
     logged: Pace,
+    unreadable: Pace,
     touched: Option<Instant>,
     away_until: Option<Instant>,
     room: Room,
@@ -106,6 +110,7 @@ impl AgentBounds {
             renewals: Pace::new(MINUTE),
             refusals: Pace::new(MINUTE),
             logged: Pace::new(MINUTE),
+            unreadable: Pace::new(Duration::from_hours(1)),
             touched: None,
             away_until: None,
             room: Room::default(),
@@ -203,6 +208,11 @@ impl AgentBounds {
         Ok(count <= AUDITED_REFUSALS)
     }
 
+    /// Takes a frame that cannot be read; `true` if the audit log should have it.
+    pub(super) fn unreadable(&self, now: Instant) -> bool {
+        self.spent().unreadable.count(now) <= AUDITED_UNREADABLE
+    }
+
     /// Whether a refused frame, whatever the reason, should have a line of the log.
     pub(super) fn is_worth_a_line(&self, now: Instant) -> bool {
         self.spent().logged.count(now) <= LOGGED_REFUSALS
@@ -218,6 +228,7 @@ impl AgentBounds {
             &spent.renewals,
             &spent.refusals,
             &spent.logged,
+            &spent.unreadable,
         ];
         paces.into_iter().all(|pace| pace.is_over(now))
             && spent.away_until.is_none_or(|until| until <= now)

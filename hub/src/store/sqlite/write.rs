@@ -407,24 +407,34 @@ pub(super) async fn acknowledge(
         // Nobody can have stored a revision that does not exist yet.
         let noted = sqlx::query(
             "UPDATE responses SET acknowledged_revision = min(?3, revision), acknowledged_at = ?4
-            WHERE cluster = ?1 AND uid = ?2 AND acknowledged_revision < min(?3, revision)",
+            WHERE cluster = ?1 AND uid = ?2 AND acknowledged_revision < min(?3, revision)
+            RETURNING revision",
         )
         .bind(cluster.as_str())
         .bind(ack.uid.as_str())
         .bind(signed(ack.revision.0))
         .bind(now.as_microsecond())
-        .execute(&mut *connection)
+        .fetch_optional(&mut *connection)
         .await
         .or_failed("note an acknowledgement")?;
-        // Whoever refuses what does not exist, or again and again, leaves no line each time.
-        if let Some(refusal) = ack.refusal
-            && noted.rows_affected() > 0
-        {
+        // Whoever says again and again what is known, or speaks of what does not exist, leaves no line each time.
+        let Some(noted) = noted else { continue };
+        let newest = unsigned(column(&noted, "revision")?);
+        let said = ack.revision.0;
+        let future = (said > newest).then(|| {
+            let detail = format!("revision {said} was acknowledged, and there are {newest}");
+            ("RevisionUnknown", detail)
+        });
+        let refused = ack.refusal.map(|refusal| {
+            let detail = format!("revision {said}: {refusal}");
+            ("StatusRefused", detail)
+        });
+        for (action, detail) in future.into_iter().chain(refused) {
             let event = AuditEvent {
                 at: now,
                 actor: format!("agent/{cluster}"),
-                action: "StatusRefused".to_owned(),
-                detail: format!("revision {}: {refusal}", ack.revision.0),
+                action: action.to_owned(),
+                detail,
             };
             append(
                 connection,
