@@ -97,14 +97,20 @@ annotations:
 {{- required "hub.url is required: the address of the hub, for example --set hub.url=https://nabu-hub.example.com:8443" .Values.hub.url }}
 {{- end }}
 
+{{/* The port of an address: what follows its last colon, if that is a number; else the given one. A host may end in digits, too.
+Takes a list of the address and a port. */}}
+{{- define "nabu-agent.portOf" -}}
+{{- regexFind "[0-9]+" (regexFind ":[0-9]+/?$" (index . 0)) | default (index . 1) }}
+{{- end }}
+
 {{- define "nabu-agent.hubPort" -}}
-{{- regexFind "[0-9]+$" (trimSuffix "/" (include "nabu-agent.hubUrl" .)) | default "443" }}
+{{- include "nabu-agent.portOf" (list (include "nabu-agent.hubUrl" .) "443") }}
 {{- end }}
 
 {{/* The port of proxy.url: 80 if it names none. Nothing without a proxy whose address is known here. */}}
 {{- define "nabu-agent.proxyPort" -}}
 {{- with .Values.proxy.url }}
-{{- regexFind "[0-9]+$" (trimSuffix "/" (regexFind ":[0-9]+/?$" .)) | default "80" }}
+{{- include "nabu-agent.portOf" (list . "80") }}
 {{- end }}
 {{- end }}
 

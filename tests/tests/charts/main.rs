@@ -11,6 +11,7 @@ mod join;
 mod kubectl;
 mod lifecycle;
 mod migration;
+mod network;
 mod render;
 mod rights;
 mod sbom;

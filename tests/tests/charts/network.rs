@@ -1,0 +1,70 @@
+//! What the charts' NetworkPolicies let out, and the addresses that they and helm's notes are about.
+
+use anyhow::{Context as _, Result};
+use nabu_tests::charts::{folder, helm, object, objects, path};
+use nabu_tests::process::repository_root;
+use serde_json::{Value, json};
+
+/// What helm renders for a case of the matrix with more values.
+fn rendered(chart: &str, case: &str, set: &[&str]) -> Result<Vec<Value>> {
+    let values = repository_root().join("tests/fixtures/charts").join(chart);
+    let values = values.join(format!("{case}.yaml"));
+    let folder = folder(chart);
+    let mut arguments = vec!["template", "r", path(&folder)?, "--values", path(&values)?];
+    for value in set {
+        arguments.extend(["--set", value]);
+    }
+    objects(&helm(&arguments)?)
+}
+
+/// The ports of each rule for what goes out.
+fn ports_out(objects: &[Value]) -> Result<Vec<Vec<Value>>> {
+    let policy = object(objects, "NetworkPolicy")?;
+    let rules = policy["spec"]["egress"].as_array().context("no rules")?;
+    let ports = |rule: &Value| {
+        let ports = rule["ports"].as_array().into_iter().flatten();
+        ports.map(|one| one["port"].clone()).collect()
+    };
+    Ok(rules.iter().map(ports).collect())
+}
+
+#[test]
+fn the_port_of_the_hub_is_that_of_its_address_or_of_https() -> Result<()> {
+    for (url, port) in [
+        ("https://nabu-hub.example.com:8443", 8443),
+        ("https://nabu-hub.example.com:8443/", 8443),
+        ("https://nabu-hub.example.com", 443),
+        ("https://192.0.2.7", 443),
+        ("https://192.0.2.7:9443", 9443),
+        ("https://hub2", 443),
+        ("https://nabu-hub-01/", 443),
+        ("https://nabu-hub-01:8443/", 8443),
+        ("https://[2001:db8::7]", 443),
+        ("https://[2001:db8::7]/", 443),
+        ("https://[2001:db8::7]:8443", 8443),
+    ] {
+        let objects = rendered("nabu-agent", "default", &[&format!("hub.url={url}")])?;
+        let out = ports_out(&objects)?;
+        assert!(out.contains(&vec![json!(port)]), "{url}: {out:?}");
+        assert_eq!(out.len(), 3, "DNS, API server, hub: {out:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_port_of_a_proxy_is_that_of_its_address_or_of_http() -> Result<()> {
+    for (url, port) in [
+        ("http://proxy.example.com:3128", 3128),
+        ("http://proxy.example.com:3128/", 3128),
+        ("http://proxy7", 80),
+        ("http://192.0.2.9/", 80),
+        ("http://somebody:secret7@192.0.2.9", 80),
+        ("http://[2001:db8::9]", 80),
+        ("http://[2001:db8::9]:3128", 3128),
+    ] {
+        let objects = rendered("nabu-agent", "default", &[&format!("proxy.url={url}")])?;
+        let out = ports_out(&objects)?;
+        assert!(out.contains(&vec![json!(port)]), "{url}: {out:?}");
+    }
+    Ok(())
+}
