@@ -95,12 +95,29 @@ annotations:
 {{- toYaml (uniq $names) }}
 {{- end }}
 
+{{/* Whether `nabuctl cluster add` can print an address that leads here from outside of the cluster. */}}
+{{- define "nabu-hub.reachedFromOutside" -}}
+{{- if or .Values.tls.builtin.agentsUrl .Values.agents.tlsRoute.enabled .Values.tls.builtin.serverNames }}true{{ end }}
+{{- end }}
+
+{{/* The address that agents dial. A Gateway listens on the port of https, whatever the port of the Service behind it is. */}}
 {{- define "nabu-hub.agentsUrl" -}}
 {{- if .Values.tls.builtin.agentsUrl }}
 {{- .Values.tls.builtin.agentsUrl }}
+{{- else if .Values.agents.tlsRoute.enabled }}
+{{- printf "https://%s" (include "nabu-hub.routeHostname" .) }}
 {{- else }}
-{{- printf "https://%s:%v" (first (fromYamlArray (include "nabu-hub.serverNames" .))) .Values.agents.service.port }}
+{{- $name := first (fromYamlArray (include "nabu-hub.serverNames" .)) }}
+{{- printf "https://%s:%v" (ternary (printf "[%s]" $name) $name (contains ":" $name)) .Values.agents.service.port }}
 {{- end }}
+{{- end }}
+
+{{/* The first name by which agents dial the Gateway. */}}
+{{- define "nabu-hub.routeHostname" -}}
+{{- if not .Values.agents.tlsRoute.hostnames }}
+{{- fail "agents.tlsRoute.hostnames must have the name by which agents dial the hub" }}
+{{- end }}
+{{- first .Values.agents.tlsRoute.hostnames }}
 {{- end }}
 
 {{- define "nabu-hub.claimName" -}}

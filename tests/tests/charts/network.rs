@@ -68,3 +68,45 @@ fn the_port_of_a_proxy_is_that_of_its_address_or_of_http() -> Result<()> {
     }
     Ok(())
 }
+
+/// The argument of a flag that is given once.
+fn argument(objects: &[Value], flag: &str) -> Result<String> {
+    let container = &object(objects, "Deployment")?["spec"]["template"]["spec"]["containers"][0];
+    let arguments = container["args"].as_array().context("no arguments")?;
+    let mut found = arguments
+        .iter()
+        .filter_map(|argument| argument.as_str()?.strip_prefix(&format!("{flag}=")));
+    let argument = found.next().context("not given")?.to_owned();
+    anyhow::ensure!(found.next().is_none(), "{flag} is given twice");
+    Ok(argument)
+}
+
+#[test]
+fn cluster_add_prints_the_address_by_which_agents_get_in() -> Result<()> {
+    let route = "agents.tlsRoute.enabled=true,agents.tlsRoute.parentRefs[0].name=edge,\
+        agents.tlsRoute.hostnames={nabu.example.com,other.example.com}";
+    let names = "tls.builtin.serverNames={admin.example.com,192.0.2.7}";
+    for (set, url) in [
+        (vec![], "https://r-nabu-hub-agents.default.svc:8443"),
+        (vec![names], "https://admin.example.com:8443"),
+        (
+            vec![names, "agents.service.port=443"],
+            "https://admin.example.com:443",
+        ),
+        (vec!["tls.builtin.serverNames={192.0.2.7}"], "https://192.0.2.7:8443"),
+        (
+            vec!["tls.builtin.serverNames={2001:db8::7}"],
+            "https://[2001:db8::7]:8443",
+        ),
+        (vec![route], "https://nabu.example.com"),
+        (vec![route, names], "https://nabu.example.com"),
+        (
+            vec![route, names, "tls.builtin.agentsUrl=https://edge.example.com:9443"],
+            "https://edge.example.com:9443",
+        ),
+    ] {
+        let objects = rendered("nabu-hub", "default", &set)?;
+        assert_eq!(argument(&objects, "--agents-url")?, url, "{set:?}");
+    }
+    Ok(())
+}
