@@ -66,7 +66,14 @@ annotations:
 {{- end }}
 
 {{- define "nabu-agent.joins" -}}
-{{- if eq .Values.identity.mode "joinToken" }}true{{ end }}
+{{- if eq .Values.identity.mode "joinToken" }}
+{{- if or .Values.identity.secretName .Values.identity.certManager.enabled }}
+{{- fail "identity.secretName and identity.certManager are for identity.mode=files, and with identity.mode=joinToken the agent gets its certificate from the hub: set identity.mode=files, or leave them out" }}
+{{- end }}
+{{- print "true" }}
+{{- else if or .Values.joinToken .Values.identity.joinTokenSecret .Values.hub.caPin }}
+{{- fail "joinToken, identity.joinTokenSecret and hub.caPin are for identity.mode=joinToken, and with identity.mode=files the agent joins nothing and trusts the authority in ca.crt: leave them out, or set identity.mode=joinToken" }}
+{{- end }}
 {{- end }}
 
 {{/* The Secret that the agent keeps its identity in. */}}

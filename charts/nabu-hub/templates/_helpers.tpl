@@ -60,7 +60,12 @@ annotations:
 {{- end }}
 
 {{- define "nabu-hub.watchesObjects" -}}
-{{- if eq .Values.config.source "objects" }}true{{ end }}
+{{- if eq .Values.config.source "objects" }}
+{{- if .Values.config.existingSecrets }}
+{{- fail "config.existingSecrets is for config.source=folder, and with config.source=objects every Secret of the namespace can be named by a route: leave it out, or set config.source=folder" }}
+{{- end }}
+{{- print "true" }}
+{{- end }}
 {{- end }}
 
 {{- define "nabu-hub.tlsSecretName" -}}
@@ -74,7 +79,14 @@ annotations:
 {{- end }}
 
 {{- define "nabu-hub.certifies" -}}
-{{- if eq .Values.tls.mode "builtin" }}true{{ end }}
+{{- if eq .Values.tls.mode "builtin" }}
+{{- if or .Values.tls.secretName .Values.tls.certManager.enabled }}
+{{- fail "tls.secretName and tls.certManager are for tls.mode=files, and with tls.mode=builtin the hub makes its own certificate: set tls.mode=files, or leave them out" }}
+{{- end }}
+{{- print "true" }}
+{{- else if or .Values.tls.builtin.encryptionKeySecret .Values.tls.builtin.oldEncryptionKeySecret .Values.tls.builtin.serverNames .Values.tls.builtin.agentsUrl }}
+{{- fail "tls.builtin is for tls.mode=builtin, and with tls.mode=files the hub certifies nobody: leave out what is set in tls.builtin (with cert-manager, names go into tls.certManager.dnsNames)" }}
+{{- end }}
 {{- end }}
 
 {{- define "nabu-hub.encryptionKeySecretName" -}}
