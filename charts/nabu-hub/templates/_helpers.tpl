@@ -135,3 +135,18 @@ annotations:
 {{- define "nabu-hub.claimName" -}}
 {{- default (printf "%s-data" (include "nabu-hub.fullname" .)) .Values.persistence.existingClaim }}
 {{- end }}
+
+{{/* The ports of the proxies to forges, as a list in YAML: that of each address, or its scheme's. */}}
+{{- define "nabu-hub.proxyPorts" -}}
+{{- $ports := list }}
+{{- range compact (list .Values.proxy.https .Values.proxy.http) }}
+{{- $default := "80" }}
+{{- if hasPrefix "https://" . }}
+{{- $default = "443" }}
+{{- else if hasPrefix "socks" . }}
+{{- $default = "1080" }}
+{{- end }}
+{{- $ports = append $ports (regexFind "[0-9]+" (regexFind ":[0-9]+/?$" .) | default $default | int) }}
+{{- end }}
+{{- toYaml (uniq $ports) }}
+{{- end }}

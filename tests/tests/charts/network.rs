@@ -69,6 +69,29 @@ fn the_port_of_a_proxy_is_that_of_its_address_or_of_http() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn the_hub_gets_out_to_its_proxies() -> Result<()> {
+    for (set, ports) in [
+        ("proxy.https=http://proxy.example.com:3128", vec![3128]),
+        ("proxy.https=http://proxy.example.com:3128/", vec![3128]),
+        ("proxy.https=proxy.example.com:3128", vec![3128]),
+        ("proxy.https=http://somebody:secret7@proxy7", vec![80]),
+        ("proxy.https=https://192.0.2.9", vec![443]),
+        ("proxy.http=http://[2001:db8::9]", vec![80]),
+        ("proxy.https=http://a:3128,proxy.http=http://b:3129", vec![3128, 3129]),
+        ("proxy.https=http://a:3128,proxy.http=http://b:3128", vec![3128]),
+        ("proxy.https=http://a:3128,networkPolicy.proxy.ports={8888}", vec![8888]),
+    ] {
+        let out = ports_out(&rendered("nabu-hub", "default", &[set])?)?;
+        let wanted: Vec<Value> = ports.into_iter().map(Value::from).collect();
+        assert_eq!(out.last(), Some(&wanted), "{set}: {out:?}");
+        assert!(out.contains(&vec![json!(443)]), "forges: {out:?}");
+    }
+    let out = ports_out(&rendered("nabu-hub", "default", &["proxy.noProxy=a"])?)?;
+    assert_eq!(out.len(), 3, "DNS, API server, forges: {out:?}");
+    Ok(())
+}
+
 /// The argument of a flag that is given once.
 fn argument(objects: &[Value], flag: &str) -> Result<String> {
     let container = &object(objects, "Deployment")?["spec"]["template"]["spec"]["containers"][0];
