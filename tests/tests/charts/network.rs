@@ -92,6 +92,20 @@ fn the_hub_gets_out_to_its_proxies() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn ports_of_pods_can_be_named_where_services_have_others() -> Result<()> {
+    for chart in ["nabu-hub", "nabu-agent"] {
+        for (set, dns) in [("log.level=info", 53), ("networkPolicy.dnsPorts={5353}", 5353)] {
+            let out = ports_out(&rendered(chart, "default", &[set])?)?;
+            assert_eq!(out[0], vec![json!(dns); 2], "UDP and TCP: {out:?}");
+        }
+    }
+    let set = "networkPolicy.hub.ports={8443,9443},hub.url=https://hub";
+    let out = ports_out(&rendered("nabu-agent", "default", &[set])?)?;
+    assert_eq!(out[2], vec![json!(8443), json!(9443)], "{out:?}");
+    Ok(())
+}
+
 /// The argument of a flag that is given once.
 fn argument(objects: &[Value], flag: &str) -> Result<String> {
     let container = &object(objects, "Deployment")?["spec"]["template"]["spec"]["containers"][0];
