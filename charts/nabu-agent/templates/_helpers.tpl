@@ -18,16 +18,20 @@ app.kubernetes.io/name: {{ include "nabu-agent.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* Labels of an object, each key once: the recommended ones, the common ones and its own, of which the last one counts, but never
+instead of those that selectors and Helm go by. Takes the root context, or a list of it and a map. */}}
 {{- define "nabu-agent.labels" -}}
-{{ include "nabu-agent.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/component: agent
-app.kubernetes.io/part-of: nabu
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
+{{- $root := . }}
+{{- $own := dict }}
+{{- if kindIs "slice" . }}
+{{- $root = index . 0 }}
+{{- $own = index . 1 }}
 {{- end }}
+{{- $fixed := dict "app.kubernetes.io/name" (include "nabu-agent.name" $root) "app.kubernetes.io/instance" $root.Release.Name
+  "app.kubernetes.io/managed-by" $root.Release.Service }}
+{{- $recommended := dict "app.kubernetes.io/version" $root.Chart.AppVersion "app.kubernetes.io/component" "agent" "app.kubernetes.io/part-of" "nabu"
+  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_") }}
+{{- toYaml (mergeOverwrite (dict) $recommended $root.Values.commonLabels $own $fixed) }}
 {{- end }}
 
 {{/* Annotations of an object: the common ones and its own. Takes a list of the root context and a map. */}}

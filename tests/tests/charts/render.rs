@@ -100,6 +100,25 @@ fn every_object_has_the_recommended_labels_and_the_common_ones() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_label_that_is_given_twice_is_rendered_once_and_the_nearer_one_counts() -> Result<()> {
+    for chart in nabu_tests::charts::CHARTS {
+        let set = "commonLabels.team=platform,commonLabels.tier=all,podLabels.tier=control,podLabels.app\\.kubernetes\\.io/name=x,\
+            commonLabels.app\\.kubernetes\\.io/part-of=fleet";
+        let labels = pod_template(chart, &["--set", set])?["metadata"]["labels"].clone();
+        assert_eq!(labels["team"], "platform", "{chart}: {labels}");
+        assert_eq!(labels["tier"], "control", "{chart}: {labels}");
+        assert_eq!(labels["app.kubernetes.io/part-of"], "fleet", "{labels}");
+        assert_eq!(
+            labels["app.kubernetes.io/name"], chart,
+            "selectors go by it: {labels}"
+        );
+        // The reader of YAML refuses a key that is there twice.
+        assert!(serde_saphyr::from_str::<Value>("a: 1\na: 2\n").is_err());
+    }
+    Ok(())
+}
+
 /// The pod template with more values.
 fn pod_template(chart: &str, more: &[&str]) -> Result<Value> {
     let values = nabu_tests::process::repository_root().join("tests/fixtures/charts");
