@@ -34,6 +34,12 @@ instead of those that selectors and Helm go by. Takes the root context, or a lis
 {{- toYaml (mergeOverwrite (dict) $recommended $root.Values.commonLabels $own $fixed) }}
 {{- end }}
 
+{{/* Labels of the Pod of `helm test`. It has another name than the program, so that no Service and no policy selects it. */}}
+{{- define "nabu-hub.testLabels" -}}
+{{- $labels := fromYaml (include "nabu-hub.labels" (list . (dict "app.kubernetes.io/component" "test"))) }}
+{{- toYaml (set $labels "app.kubernetes.io/name" (printf "%s-test" (include "nabu-hub.name" .))) }}
+{{- end }}
+
 {{/* Annotations of an object: the common ones and its own. Takes a list of the root context and a map. */}}
 {{- define "nabu-hub.annotations" -}}
 {{- $root := index . 0 -}}

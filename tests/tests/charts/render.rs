@@ -80,7 +80,14 @@ fn every_object_has_the_recommended_labels_and_the_common_ones() -> Result<()> {
     for case in Case::all()? {
         for object in objects(&case.render()?)? {
             let labels = &object["metadata"]["labels"];
-            for label in ["name", "instance"] {
+            for label in [
+                "name",
+                "instance",
+                "version",
+                "component",
+                "part-of",
+                "managed-by",
+            ] {
                 assert!(
                     labels[format!("app.kubernetes.io/{label}")].is_string(),
                     "{object}"
@@ -89,13 +96,34 @@ fn every_object_has_the_recommended_labels_and_the_common_ones() -> Result<()> {
             if case.name == "conventions" {
                 assert_eq!(labels["team"], "platform", "{object}");
                 let annotations = &object["metadata"]["annotations"];
-                let hook = annotations["helm.sh/hook"].is_string();
-                assert!(
-                    hook || annotations["example.com/owner"] == "platform",
-                    "{object}"
-                );
+                assert_eq!(annotations["example.com/owner"], "platform", "{object}");
             }
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_pod_of_helm_test_runs_where_the_program_may_and_no_service_selects_it() -> Result<()> {
+    let cases = Case::all()?;
+    for case in cases.iter().filter(|case| case.name == "conventions") {
+        let objects = objects(&case.render()?)?;
+        let (deployment, pod) = (object(&objects, "Deployment")?, object(&objects, "Pod")?);
+        let program = &deployment["spec"]["template"]["spec"];
+        for field in [
+            "nodeSelector",
+            "tolerations",
+            "affinity",
+            "imagePullSecrets",
+            "securityContext",
+        ] {
+            assert!(!program[field].is_null(), "{} has no {field}", case.chart);
+            assert_eq!(pod["spec"][field], program[field], "{field}");
+        }
+        let selected = deployment["spec"]["selector"]["matchLabels"].clone();
+        let labels = pod["metadata"]["labels"].as_object().unwrap();
+        let selected = selected.as_object().unwrap();
+        assert!(selected.iter().any(|(key, value)| labels[key] != *value));
     }
     Ok(())
 }
