@@ -94,16 +94,24 @@ annotations:
 {{- fail "tls.secretName and tls.certManager are for tls.mode=files, and with tls.mode=builtin the hub makes its own certificate: set tls.mode=files, or leave them out" }}
 {{- end }}
 {{- print "true" }}
-{{- else if or .Values.tls.builtin.encryptionKeySecret .Values.tls.builtin.oldEncryptionKeySecret .Values.tls.builtin.serverNames .Values.tls.builtin.agentsUrl }}
+{{- else if or .Values.tls.builtin.encryptionKeySecret .Values.tls.builtin.authoritySecret .Values.tls.builtin.oldEncryptionKeySecret .Values.tls.builtin.serverNames .Values.tls.builtin.agentsUrl }}
 {{- fail "tls.builtin is for tls.mode=builtin, and with tls.mode=files the hub certifies nobody: leave out what is set in tls.builtin (with cert-manager, names go into tls.certManager.dnsNames)" }}
 {{- end }}
 {{- end }}
 
-{{- define "nabu-hub.encryptionKeySecretName" -}}
-{{- if not .Values.tls.builtin.encryptionKeySecret }}
-{{- fail "nabu-hub needs the key that its authority is encrypted by: kubectl create secret generic nabu-hub-ca-key --from-literal=key=\"$(openssl rand -base64 32)\", then set tls.builtin.encryptionKeySecret=nabu-hub-ca-key (or tls.mode=files)" }}
+{{/* The arguments that name the hub's authority, as a list in YAML. */}}
+{{- define "nabu-hub.authorityArguments" -}}
+{{- $builtin := .Values.tls.builtin }}
+{{- if and $builtin.authoritySecret (or $builtin.encryptionKeySecret $builtin.oldEncryptionKeySecret) }}
+{{- fail "tls.builtin.authoritySecret and tls.builtin.encryptionKeySecret exclude each other: an authority of your own is not kept in the database, so nothing is encrypted; give one of them" }}
+{{- else if $builtin.authoritySecret }}
+{{- toYaml (list "--ca-cert-file=/etc/nabu/ca/tls.crt" "--ca-key-file=/etc/nabu/ca/tls.key") }}
+{{- else if $builtin.encryptionKeySecret }}
+{{- $old := ternary (list "--ca-old-encryption-key-file=/etc/nabu/ca-old/key") list (ne $builtin.oldEncryptionKeySecret "") }}
+{{- toYaml (concat (list "--ca-encryption-key-file=/etc/nabu/ca/key") $old) }}
+{{- else }}
+{{- fail "nabu-hub needs the key that its authority is encrypted by: kubectl create secret generic nabu-hub-ca-key --from-literal=key=\"$(openssl rand -base64 32)\", then set tls.builtin.encryptionKeySecret=nabu-hub-ca-key (or tls.builtin.authoritySecret for an authority of your own, or tls.mode=files)" }}
 {{- end }}
-{{- .Values.tls.builtin.encryptionKeySecret }}
 {{- end }}
 
 {{/* Names that the hub's certificate carries, as a list in YAML; those from outside come first. */}}

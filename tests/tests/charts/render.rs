@@ -35,8 +35,11 @@ fn flags(program: &str) -> Result<Vec<String>> {
 }
 
 /// Flags of enrolment: a program has all of its own or, built without enrolment, none.
-const ENROLMENT: [&str; 6] = [
+const ENROLMENT: [&str; 9] = [
     "--ca-encryption-key-file",
+    "--ca-cert-file",
+    "--ca-key-file",
+    "--agent-certificate-lifetime",
     "--server-name",
     "--agents-url",
     "--identity-secret",
