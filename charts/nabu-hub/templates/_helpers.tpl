@@ -2,15 +2,19 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* At most 50 characters, so that a suffix still fits into a name of 63. */}}
+{{/* At most 50 characters, so that a suffix still fits into a name of 63; and what a Service may be called: the name of a release may have dots
+and begin with a digit, that of a Service may not. */}}
 {{- define "nabu-hub.fullname" -}}
+{{- $fullname := printf "%s-%s" .Release.Name (include "nabu-hub.name" .) }}
 {{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- $fullname = .Values.fullnameOverride }}
 {{- else if contains (include "nabu-hub.name" .) .Release.Name }}
-{{- .Release.Name | trunc 50 | trimSuffix "-" }}
-{{- else }}
-{{- printf "%s-%s" .Release.Name (include "nabu-hub.name" .) | trunc 50 | trimSuffix "-" }}
+{{- $fullname = .Release.Name }}
 {{- end }}
+{{- if not (regexMatch "^[a-z]" $fullname) }}
+{{- fail (printf "objects would be called %s, and the name of a Service begins with a letter: set fullnameOverride" $fullname) }}
+{{- end }}
+{{- $fullname | replace "." "-" | trunc 50 | trimAll "-" }}
 {{- end }}
 
 {{- define "nabu-hub.selectorLabels" -}}

@@ -131,6 +131,50 @@ fn the_pod_of_helm_test_runs_where_the_program_may_and_no_service_selects_it() -
     Ok(())
 }
 
+/// What helm says to a release of this name.
+fn release_called(chart: &str, release: &str, set: &str) -> Result<String> {
+    let values = nabu_tests::process::repository_root().join("tests/fixtures/charts");
+    let values = values.join(chart).join("default.yaml");
+    let chart = folder(chart);
+    helm(&[
+        "template",
+        release,
+        path(&chart)?,
+        "--values",
+        path(&values)?,
+        "--set",
+        set,
+    ])
+}
+
+#[test]
+fn a_release_of_any_name_has_services_that_kubernetes_takes() -> Result<()> {
+    let long = "a.very.long.name.of.a.release.with.a.dot-at.place5";
+    for chart in nabu_tests::charts::CHARTS {
+        for release in ["team.prod", "team.nabu-hub.nabu-agent", long] {
+            for object in objects(&release_called(chart, release, "log.level=info")?)? {
+                let name = object["metadata"]["name"].as_str().unwrap();
+                let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+                if object["kind"] == "Service" {
+                    assert!(name.chars().all(allowed), "{name}");
+                    assert!(!name.contains("--"), "{name}");
+                    assert!(name.len() <= 63, "{name}");
+                }
+            }
+        }
+        for (release, set, part) in [
+            ("7th", "log.level=info", "set fullnameOverride"),
+            ("r", "fullnameOverride=a.b", "'/fullnameOverride'"),
+            ("r", "nameOverride=a.b", "'/nameOverride'"),
+        ] {
+            let refused = release_called(chart, release, set).unwrap_err().to_string();
+            assert!(refused.contains(part), "{chart} {release} {set}: {refused}");
+        }
+        assert!(release_called(chart, "7th", "fullnameOverride=nabu").is_ok());
+    }
+    Ok(())
+}
+
 #[test]
 fn a_label_that_is_given_twice_is_rendered_once_and_the_nearer_one_counts() -> Result<()> {
     for chart in nabu_tests::charts::CHARTS {
