@@ -36,7 +36,7 @@ fn a_wrong_value_is_refused_with_its_place_and_what_is_expected() -> Result<()> 
             "tls.secretNam=x",
             ["'/tls'", "'secretNam' not allowed"],
         ),
-        ("nabu-hub", "replicas=2", ["'replicas'", "not allowed"]),
+        ("nabu-hub", "replicas=2", ["at most 1", "PostgreSQL"]),
         (
             "nabu-hub",
             "maxAttempts=many",
