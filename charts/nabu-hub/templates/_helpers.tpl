@@ -142,7 +142,11 @@ annotations:
 {{- printf "https://%s" (include "nabu-hub.routeHostname" .) }}
 {{- else }}
 {{- $name := first (fromYamlArray (include "nabu-hub.serverNames" .)) }}
-{{- printf "https://%s:%v" (ternary (printf "[%s]" $name) $name (contains ":" $name)) .Values.agents.service.port }}
+{{- $port := .Values.agents.service.port }}
+{{- if and .Values.tls.builtin.serverNames (eq .Values.agents.service.type "NodePort") .Values.agents.service.nodePort }}
+{{- $port = .Values.agents.service.nodePort }}
+{{- end }}
+{{- printf "https://%s:%v" (ternary (printf "[%s]" $name) $name (contains ":" $name)) $port }}
 {{- end }}
 {{- end }}
 

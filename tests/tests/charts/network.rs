@@ -135,6 +135,14 @@ fn cluster_add_prints_the_address_by_which_agents_get_in() -> Result<()> {
             vec!["tls.builtin.serverNames={2001:db8::7}"],
             "https://[2001:db8::7]:8443",
         ),
+        (
+            vec![names, "agents.service.type=NodePort,agents.service.nodePort=30443"],
+            "https://admin.example.com:30443",
+        ),
+        (
+            vec!["agents.service.type=NodePort,agents.service.nodePort=30443"],
+            "https://r-nabu-hub-agents.default.svc:8443",
+        ),
         (vec![route], "https://nabu.example.com"),
         (vec![route, names], "https://nabu.example.com"),
         (
