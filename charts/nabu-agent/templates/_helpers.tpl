@@ -81,13 +81,21 @@ annotations:
 
 {{- define "nabu-agent.joins" -}}
 {{- if eq .Values.identity.mode "joinToken" }}
-{{- if or .Values.identity.secretName .Values.identity.certManager.enabled }}
-{{- fail "identity.secretName and identity.certManager are for identity.mode=files, and with identity.mode=joinToken the agent gets its certificate from the hub: set identity.mode=files, or leave them out" }}
+{{- if or .Values.identity.secretName .Values.identity.certManager.enabled .Values.identity.ca.secretName .Values.identity.ca.configMapName }}
+{{- fail "identity.secretName, identity.ca and identity.certManager are for identity.mode=files, and with identity.mode=joinToken the agent gets its certificate from the hub: set identity.mode=files, or leave them out" }}
 {{- end }}
 {{- print "true" }}
 {{- else if or .Values.joinToken .Values.identity.joinTokenSecret .Values.hub.caPin }}
 {{- fail "joinToken, identity.joinTokenSecret and hub.caPin are for identity.mode=joinToken, and with identity.mode=files the agent joins nothing and trusts the authority in ca.crt: leave them out, or set identity.mode=joinToken" }}
 {{- end }}
+{{- end }}
+
+{{/* Whether the authority of the hub comes from elsewhere than the agent's own certificate. */}}
+{{- define "nabu-agent.ownCa" -}}
+{{- if and .Values.identity.ca.secretName .Values.identity.ca.configMapName }}
+{{- fail "identity.ca.secretName and identity.ca.configMapName exclude each other: give one of them" }}
+{{- end }}
+{{- if or .Values.identity.ca.secretName .Values.identity.ca.configMapName }}true{{ end }}
 {{- end }}
 
 {{/* The Secret that the agent keeps its identity in. */}}

@@ -158,6 +158,16 @@ fn values_of_the_mode_that_is_not_chosen_are_refused_and_not_ignored() -> Result
         ),
         (
             "nabu-agent",
+            "identity.ca.configMapName=bundle",
+            ["identity.ca", "set identity.mode=files"],
+        ),
+        (
+            "nabu-agent",
+            "identity.mode=files,identity.secretName=x,joinToken=,hub.caPin=,identity.ca.configMapName=bundle,identity.ca.secretName=bundle",
+            ["identity.ca.secretName", "exclude each other"],
+        ),
+        (
+            "nabu-agent",
             "identity.certManager.enabled=true",
             ["identity.certManager", "set identity.mode=files"],
         ),
