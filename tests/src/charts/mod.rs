@@ -14,6 +14,7 @@ use crate::process::{repository_root, testbed_path};
 pub mod deployed;
 pub mod release;
 pub mod tables;
+mod volumes;
 
 /// The charts.
 pub const CHARTS: [&str; 2] = ["nabu-hub", "nabu-agent"];

@@ -78,9 +78,18 @@ fn the_hub_gets_out_to_its_proxies() -> Result<()> {
         ("proxy.https=http://somebody:secret7@proxy7", vec![80]),
         ("proxy.https=https://192.0.2.9", vec![443]),
         ("proxy.http=http://[2001:db8::9]", vec![80]),
-        ("proxy.https=http://a:3128,proxy.http=http://b:3129", vec![3128, 3129]),
-        ("proxy.https=http://a:3128,proxy.http=http://b:3128", vec![3128]),
-        ("proxy.https=http://a:3128,networkPolicy.proxy.ports={8888}", vec![8888]),
+        (
+            "proxy.https=http://a:3128,proxy.http=http://b:3129",
+            vec![3128, 3129],
+        ),
+        (
+            "proxy.https=http://a:3128,proxy.http=http://b:3128",
+            vec![3128],
+        ),
+        (
+            "proxy.https=http://a:3128,networkPolicy.proxy.ports={8888}",
+            vec![8888],
+        ),
     ] {
         let out = ports_out(&rendered("nabu-hub", "default", &[set])?)?;
         let wanted: Vec<Value> = ports.into_iter().map(Value::from).collect();
@@ -95,7 +104,10 @@ fn the_hub_gets_out_to_its_proxies() -> Result<()> {
 #[test]
 fn ports_of_pods_can_be_named_where_services_have_others() -> Result<()> {
     for chart in ["nabu-hub", "nabu-agent"] {
-        for (set, dns) in [("log.level=info", 53), ("networkPolicy.dnsPorts={5353}", 5353)] {
+        for (set, dns) in [
+            ("log.level=info", 53),
+            ("networkPolicy.dnsPorts={5353}", 5353),
+        ] {
             let out = ports_out(&rendered(chart, "default", &[set])?)?;
             assert_eq!(out[0], vec![json!(dns); 2], "UDP and TCP: {out:?}");
         }
@@ -130,13 +142,19 @@ fn cluster_add_prints_the_address_by_which_agents_get_in() -> Result<()> {
             vec![names, "agents.service.port=443"],
             "https://admin.example.com:443",
         ),
-        (vec!["tls.builtin.serverNames={192.0.2.7}"], "https://192.0.2.7:8443"),
+        (
+            vec!["tls.builtin.serverNames={192.0.2.7}"],
+            "https://192.0.2.7:8443",
+        ),
         (
             vec!["tls.builtin.serverNames={2001:db8::7}"],
             "https://[2001:db8::7]:8443",
         ),
         (
-            vec![names, "agents.service.type=NodePort,agents.service.nodePort=30443"],
+            vec![
+                names,
+                "agents.service.type=NodePort,agents.service.nodePort=30443",
+            ],
             "https://admin.example.com:30443",
         ),
         (
@@ -146,7 +164,11 @@ fn cluster_add_prints_the_address_by_which_agents_get_in() -> Result<()> {
         (vec![route], "https://nabu.example.com"),
         (vec![route, names], "https://nabu.example.com"),
         (
-            vec![route, names, "tls.builtin.agentsUrl=https://edge.example.com:9443"],
+            vec![
+                route,
+                names,
+                "tls.builtin.agentsUrl=https://edge.example.com:9443",
+            ],
             "https://edge.example.com:9443",
         ),
     ] {

@@ -118,7 +118,11 @@ fn a_wrong_value_is_refused_with_its_place_and_what_is_expected() -> Result<()> 
             "tls.builtin.authoritySecret=company-ca",
             ["exclude each other", "give one"],
         ),
-        ("nabu-hub", "admin.roles={root:ada}", ["'/admin/roles/0'", "operator"]),
+        (
+            "nabu-hub",
+            "admin.roles={root:ada}",
+            ["'/admin/roles/0'", "operator"],
+        ),
     ] {
         let said = refusal(chart, set)?;
         for part in parts {
