@@ -17,6 +17,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::memory::MemoryLimit;
 use super::volumes::Mount;
 use crate::cluster::TestCluster;
 use crate::process::{Process, tail, workspace_binary};
@@ -187,7 +188,7 @@ impl Deployed {
     }
 
     /// Starts the container's program as a runtime would: in the unpacked image as its only, read-only root, as `uid` without
-    /// any capability, with the container's own paths, and within `memory` bytes where a memory cgroup can be made.
+    /// any capability, with the container's own paths, and within `memory`.
     pub fn launch_in(
         &mut self,
         cluster: &TestCluster,
@@ -227,8 +228,8 @@ impl Deployed {
         }
         // The shell is of the host; nothing of it is left when the program runs.
         let script = "if [ -n \"$2\" ]; then echo $$ > \"$2/cgroup.procs\"; fi && mount --bind \"$1\" \"$1\" && \
-            mount -o remount,ro,bind \"$1\" && root=$1 uid=$3 && shift 3 && \
-            exec unshare --root \"$root\" --setgid \"$uid\" --setuid \"$uid\" -- \"$@\"";
+            mount -o remount,ro,bind \"$1\" && root=$1 uid=$3 data=$4 && shift 4 && \
+            exec ${data:+prlimit --data=$data --} unshare --root \"$root\" --setgid \"$uid\" --setuid \"$uid\" -- \"$@\"";
         command
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .args([
@@ -241,8 +242,9 @@ impl Deployed {
                 "sh",
             ])
             .arg(image)
-            .arg(memory.map_or(Path::new(""), |limit| limit.folder.as_path()))
+            .arg(memory.map_or(Path::new(""), MemoryLimit::folder))
             .arg(uid.to_string())
+            .arg(memory.map(MemoryLimit::data).unwrap_or_default())
             .arg(format!("/{}", self.name))
             .args(&self.arguments);
         let log = self.dir.path().join("log");
@@ -321,37 +323,6 @@ impl Deployed {
     /// What it has logged.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
-    }
-}
-
-/// A memory cgroup of one test.
-pub struct MemoryLimit {
-    folder: PathBuf,
-}
-
-impl MemoryLimit {
-    /// Limits memory to this many bytes; nothing where cgroups cannot be made, as for users without rights.
-    pub fn create(bytes: u64) -> Option<Self> {
-        let name = format!("nabu-test-{}", std::process::id());
-        for (parent, file) in [
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-            ("/sys/fs/cgroup", "memory.max"),
-        ] {
-            let folder = Path::new(parent).join(&name);
-            if std::fs::create_dir(&folder).is_ok() {
-                let limit = Self { folder };
-                if std::fs::write(limit.folder.join(file), bytes.to_string()).is_ok() {
-                    return Some(limit);
-                }
-            }
-        }
-        None
-    }
-}
-
-impl Drop for MemoryLimit {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.folder);
     }
 }
 
