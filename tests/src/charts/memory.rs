@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::{Context as _, Result};
+
 /// A limit on memory that processes can be put under.
 #[derive(Debug)]
 pub enum MemoryLimit {
@@ -34,6 +36,20 @@ impl MemoryLimit {
             }
         }
         None
+    }
+
+    /// Whether this process is under the limit.
+    pub fn holds(&self, process: u32) -> Result<bool> {
+        let (file, wanted) = match self {
+            Self::Cgroup(folder) => ("cgroup", folder.file_name().context("no name")?),
+            Self::Data(_) => ("limits", "Max data size".as_ref()),
+        };
+        let text = std::fs::read_to_string(format!("/proc/{process}/{file}"))?;
+        let wanted = wanted.to_str().context("no text")?;
+        let data = self.data();
+        Ok(text
+            .lines()
+            .any(|line| line.contains(wanted) && line.contains(&data)))
     }
 
     /// The folder of the cgroup; empty without one.
