@@ -40,7 +40,7 @@ async fn ask(cluster: &TestCluster, name: &str, responder: &str) -> Result<()> {
     Ok(())
 }
 
-/// An agent from its chart, in the hub's namespace. The authority of the hub comes from a ConfigMap, and what is beside its own certificate is
+/// An agent from its chart, in the hub's namespace. The authority of the hub comes from a `ConfigMap`, and what is beside its own certificate is
 /// another one.
 async fn start_agent(
     cluster: &TestCluster,

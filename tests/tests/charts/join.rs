@@ -251,18 +251,14 @@ async fn assert_identity_goes(cluster: &TestCluster, values: &[String]) -> Resul
 
 /// The rules of a rendered release, with where each is.
 fn rules(values: &[String]) -> Result<Vec<(Value, Value)>> {
-    let objects = render("nabu-agent", "nabu-agent", NAMESPACE, values)?;
-    let roles = objects
-        .into_iter()
-        .filter(|object| object["rules"].is_array());
-    let rules = roles.flat_map(|mut role| match role["rules"].take() {
-        Value::Array(rules) => rules
-            .into_iter()
-            .map(|rule| (role["metadata"]["namespace"].clone(), rule))
-            .collect(),
-        _ => Vec::new(),
-    });
-    Ok(rules.collect())
+    let mut found = Vec::new();
+    for object in render("nabu-agent", "nabu-agent", NAMESPACE, values)? {
+        let place = &object["metadata"]["namespace"];
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            found.push((place.clone(), rule.clone()));
+        }
+    }
+    Ok(found)
 }
 
 /// The one rule that an agent has if it joins, and has not with files.

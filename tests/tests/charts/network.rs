@@ -1,4 +1,4 @@
-//! What the charts' NetworkPolicies let out, and the addresses that they and helm's notes are about.
+//! What the charts' policies of the network let out, and the addresses that they and helm's notes are about.
 
 use anyhow::{Context as _, Result};
 use nabu_tests::charts::{folder, helm, object, objects, path};
