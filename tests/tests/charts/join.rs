@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::ListParams;
+use nabu_hub::pki::Authority;
 use nabu_tests::charts::deployed::{Deployed, client_as};
 use nabu_tests::charts::release::{
     agent_values, apply, create_namespace, deployed, deployment, hub_values, release, render,
@@ -53,23 +54,29 @@ impl Hub {
     }
 }
 
-async fn start_hub(cluster: &TestCluster) -> Result<Hub> {
-    create_namespace(cluster, NAMESPACE)?;
+/// Starts a hub whose authority needs this in a Secret of the name `key`, with more values.
+async fn start_hub(
+    cluster: &TestCluster,
+    namespace: &str,
+    key: Value,
+    more: &[&str],
+) -> Result<Hub> {
+    create_namespace(cluster, namespace)?;
     let key = json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key", "namespace": NAMESPACE},
-        "stringData": {"key": KEY},
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key", "namespace": namespace},
+        "stringData": key,
     });
     apply(cluster, &[key], &[])?;
     let (mut values, port) = hub_values()?;
-    values.retain(|value| !value.starts_with("tls."));
+    values.extend(more.iter().map(|value| (*value).to_owned()));
+    values.retain(|value| !value.starts_with("tls.mode") && !value.starts_with("tls.secretName"));
     let provider = "config.documents.default.routes[0].provider";
     values.extend([
-        "tls.builtin.encryptionKeySecret=key".to_owned(),
         "tls.builtin.serverNames={127.0.0.1}".to_owned(),
         format!("{provider}.kind=noop,{provider}.repository=o/r,{provider}.baseBranch=main"),
     ]);
-    let notes = release(cluster, "install", ("nabu-hub", NAMESPACE), &values)?;
-    let mut deployed = deployed(cluster, NAMESPACE, "nabu-hub").await?;
+    let notes = release(cluster, "install", ("nabu-hub", namespace), &values)?;
+    let mut deployed = deployed(cluster, namespace, "nabu-hub").await?;
     deployed.start().await?;
     Ok(Hub {
         deployed,
@@ -157,8 +164,8 @@ async fn assert_not_joined_without(cluster: &TestCluster, hub: &Hub, verb: &str)
     agent.kill()
 }
 
-async fn served(cluster: &TestCluster, name: &str) -> Result<()> {
-    let spec = event_response("nobody", "join", write_file("any", "a.yaml", "a: 1\n"));
+async fn served(cluster: &TestCluster, responder: &str, name: &str) -> Result<()> {
+    let spec = event_response("nobody", responder, write_file("any", "a.yaml", "a: 1\n"));
     cluster.create_event_response(name, spec).await?;
     assert_eq!(cluster.finished(name, LIMIT).await?["phase"], "Succeeded");
     Ok(())
@@ -173,7 +180,8 @@ async fn an_agent_joins_with_a_token_and_keeps_its_identity_over_an_upgrade_with
         return Ok(());
     }
     let cluster = shared().await;
-    let hub = start_hub(cluster).await?;
+    let built_in = ["tls.builtin.encryptionKeySecret=key"];
+    let hub = start_hub(cluster, NAMESPACE, json!({"key": KEY}), &built_in).await?;
     for verb in rule_of_joining()?["verbs"].as_array().context("no verbs")? {
         let verb = verb.as_str().context("no text")?;
         assert_not_joined_without(cluster, &hub, verb).await?;
@@ -182,7 +190,7 @@ async fn an_agent_joins_with_a_token_and_keeps_its_identity_over_an_upgrade_with
     release(cluster, "install", ("nabu-agent", NAMESPACE), &values)?;
     let mut agent = deployed(cluster, NAMESPACE, "nabu-agent").await?;
     agent.start().await?;
-    served(cluster, "join-first").await?;
+    served(cluster, "join", "join-first").await?;
     agent.kill()?;
 
     values.pop();
@@ -195,7 +203,7 @@ async fn an_agent_joins_with_a_token_and_keeps_its_identity_over_an_upgrade_with
             .any(|one| one.contains("join-token"))
     );
     agent.start().await?;
-    served(cluster, "join-second").await?;
+    served(cluster, "join", "join-second").await?;
 
     let client = client_as(cluster, NAMESPACE, "nabu-agent").await?;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
@@ -206,6 +214,40 @@ async fn an_agent_joins_with_a_token_and_keeps_its_identity_over_an_upgrade_with
     assert!(forbidden(elsewhere.get("nabu-agent-identity").await));
     assert_eq!(agent.stop()?.code(), Some(0), "{}", agent.log());
     assert_identity_goes(cluster, &values).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_joins_a_hub_that_certifies_by_an_authority_of_ones_own() -> Result<()> {
+    const NAMESPACE: &str = "own-authority";
+    let cluster = shared().await;
+    nabu_common::tls::install_crypto_provider();
+    let folder = tempfile::tempdir()?;
+    Authority::create(&folder.path().join("ca"), "nabu")?;
+    let file = |name: &str| std::fs::read_to_string(folder.path().join("ca").join(name));
+    let key = json!({"tls.crt": file("ca.crt")?, "tls.key": file("ca.key")?});
+    // Whom helm's notes make an administrator is one here, and nobody else.
+    let more = [
+        "tls.builtin.authoritySecret=key",
+        "tls.builtin.agentCertificateLifetime=8h",
+        "admin.roles={admin:test*,viewer:*}",
+    ];
+    let hub = start_hub(cluster, NAMESPACE, key, &more).await?;
+    let values = join_values(&hub, NAMESPACE)?;
+    release(cluster, "install", ("nabu-agent", NAMESPACE), &values)?;
+    let mut agent = deployed(cluster, NAMESPACE, "nabu-agent").await?;
+    agent.start().await?;
+    served(cluster, NAMESPACE, "own-authority").await?;
+
+    let secrets: Api<Secret> = Api::namespaced(cluster.client(), NAMESPACE);
+    let identity = secrets.get("nabu-agent-identity").await?.data;
+    let identity = identity.context("no identity")?;
+    // A line of the certificate, which is inside of JSON there.
+    let authority = file("ca.crt")?;
+    let line = authority.lines().nth(2).context("no certificate")?;
+    let has_line =
+        |value: &k8s_openapi::ByteString| String::from_utf8_lossy(&value.0).contains(line);
+    assert!(identity.values().any(has_line), "{:?}", identity.keys());
+    Ok(())
 }
 
 /// The identity survives no forced upgrade, as the book warns, and is gone with the release, as is the join token.
