@@ -2,15 +2,19 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* At most 50 characters, so that a suffix still fits into a name of 63. */}}
+{{/* At most 50 characters, so that a suffix still fits into a name of 63; and what a Service may be called: the name of a release may have dots
+and begin with a digit, that of a Service may not. */}}
 {{- define "nabu-agent.fullname" -}}
+{{- $fullname := printf "%s-%s" .Release.Name (include "nabu-agent.name" .) }}
 {{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- $fullname = .Values.fullnameOverride }}
 {{- else if contains (include "nabu-agent.name" .) .Release.Name }}
-{{- .Release.Name | trunc 50 | trimSuffix "-" }}
-{{- else }}
-{{- printf "%s-%s" .Release.Name (include "nabu-agent.name" .) | trunc 50 | trimSuffix "-" }}
+{{- $fullname = .Release.Name }}
 {{- end }}
+{{- if not (regexMatch "^[a-z]" $fullname) }}
+{{- fail (printf "objects would be called %s, and the name of a Service begins with a letter: set fullnameOverride" $fullname) }}
+{{- end }}
+{{- $fullname | replace "." "-" | trunc 50 | trimAll "-" }}
 {{- end }}
 
 {{- define "nabu-agent.selectorLabels" -}}
@@ -18,16 +22,26 @@ app.kubernetes.io/name: {{ include "nabu-agent.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* Labels of an object, each key once: the recommended ones, the common ones and its own, of which the last one counts, but never
+instead of those that selectors and Helm go by. Takes the root context, or a list of it and a map. */}}
 {{- define "nabu-agent.labels" -}}
-{{ include "nabu-agent.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/component: agent
-app.kubernetes.io/part-of: nabu
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
+{{- $root := . }}
+{{- $own := dict }}
+{{- if kindIs "slice" . }}
+{{- $root = index . 0 }}
+{{- $own = index . 1 }}
 {{- end }}
+{{- $fixed := dict "app.kubernetes.io/name" (include "nabu-agent.name" $root) "app.kubernetes.io/instance" $root.Release.Name
+  "app.kubernetes.io/managed-by" $root.Release.Service }}
+{{- $recommended := dict "app.kubernetes.io/version" $root.Chart.AppVersion "app.kubernetes.io/component" "agent" "app.kubernetes.io/part-of" "nabu"
+  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_") }}
+{{- toYaml (mergeOverwrite (dict) $recommended $root.Values.commonLabels $own $fixed) }}
+{{- end }}
+
+{{/* Labels of the Pod of `helm test`. It has another name than the program, so that no Service and no policy selects it. */}}
+{{- define "nabu-agent.testLabels" -}}
+{{- $labels := fromYaml (include "nabu-agent.labels" (list . (dict "app.kubernetes.io/component" "test"))) }}
+{{- toYaml (set $labels "app.kubernetes.io/name" (printf "%s-test" (include "nabu-agent.name" .))) }}
 {{- end }}
 
 {{/* Annotations of an object: the common ones and its own. Takes a list of the root context and a map. */}}
@@ -66,7 +80,22 @@ annotations:
 {{- end }}
 
 {{- define "nabu-agent.joins" -}}
-{{- if eq .Values.identity.mode "joinToken" }}true{{ end }}
+{{- if eq .Values.identity.mode "joinToken" }}
+{{- if or .Values.identity.secretName .Values.identity.certManager.enabled .Values.identity.ca.secretName .Values.identity.ca.configMapName }}
+{{- fail "identity.secretName, identity.ca and identity.certManager are for identity.mode=files, and with identity.mode=joinToken the agent gets its certificate from the hub: set identity.mode=files, or leave them out" }}
+{{- end }}
+{{- print "true" }}
+{{- else if or .Values.joinToken .Values.identity.joinTokenSecret .Values.hub.caPin }}
+{{- fail "joinToken, identity.joinTokenSecret and hub.caPin are for identity.mode=joinToken, and with identity.mode=files the agent joins nothing and trusts the authority in ca.crt: leave them out, or set identity.mode=joinToken" }}
+{{- end }}
+{{- end }}
+
+{{/* Whether the authority of the hub comes from elsewhere than the agent's own certificate. */}}
+{{- define "nabu-agent.ownCa" -}}
+{{- if and .Values.identity.ca.secretName .Values.identity.ca.configMapName }}
+{{- fail "identity.ca.secretName and identity.ca.configMapName exclude each other: give one of them" }}
+{{- end }}
+{{- if or .Values.identity.ca.secretName .Values.identity.ca.configMapName }}true{{ end }}
 {{- end }}
 
 {{/* The Secret that the agent keeps its identity in. */}}
@@ -97,14 +126,20 @@ annotations:
 {{- required "hub.url is required: the address of the hub, for example --set hub.url=https://nabu-hub.example.com:8443" .Values.hub.url }}
 {{- end }}
 
+{{/* The port of an address: what follows its last colon, if that is a number; else the given one. A host may end in digits, too.
+Takes a list of the address and a port. */}}
+{{- define "nabu-agent.portOf" -}}
+{{- regexFind "[0-9]+" (regexFind ":[0-9]+/?$" (index . 0)) | default (index . 1) }}
+{{- end }}
+
 {{- define "nabu-agent.hubPort" -}}
-{{- regexFind "[0-9]+$" (trimSuffix "/" (include "nabu-agent.hubUrl" .)) | default "443" }}
+{{- include "nabu-agent.portOf" (list (include "nabu-agent.hubUrl" .) "443") }}
 {{- end }}
 
 {{/* The port of proxy.url: 80 if it names none. Nothing without a proxy whose address is known here. */}}
 {{- define "nabu-agent.proxyPort" -}}
 {{- with .Values.proxy.url }}
-{{- regexFind "[0-9]+$" (trimSuffix "/" (regexFind ":[0-9]+/?$" .)) | default "80" }}
+{{- include "nabu-agent.portOf" (list . "80") }}
 {{- end }}
 {{- end }}
 

@@ -1,5 +1,5 @@
 //! Runs what a rendered Deployment says, without a kubelet: the container's own arguments, environment and mounted files,
-//! and the token of its service account, as a process.
+//! and the token of its service account, as a process, with its own probes and the time that it has to end.
 //!
 //! Mounts become folders below one root; a path of a mount in an argument or a variable is one of that root then.
 
@@ -12,12 +12,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use base64::Engine as _;
 use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::memory::MemoryLimit;
+use super::volumes::Mount;
 use crate::cluster::TestCluster;
 use crate::process::{Process, tail, workspace_binary};
 use crate::wait::ready;
@@ -32,9 +34,10 @@ pub struct Deployed {
     namespace: String,
     arguments: Vec<String>,
     environment: BTreeMap<String, String>,
-    mounts: Vec<String>,
-    writable: Vec<String>,
+    mounts: Vec<Mount>,
     ports: BTreeMap<String, u16>,
+    probes: BTreeMap<&'static str, String>,
+    grace: Duration,
     token: Option<String>,
     process: Option<Process>,
 }
@@ -55,9 +58,11 @@ impl Deployed {
             namespace,
             arguments: Vec::new(),
             environment: BTreeMap::new(),
-            mounts: Vec::new(),
-            writable: Vec::new(),
+            mounts: Mount::all(pod, container)?,
             ports: BTreeMap::new(),
+            probes: BTreeMap::new(),
+            // As Kubernetes has it if nobody says.
+            grace: Duration::from_secs(pod["terminationGracePeriodSeconds"].as_u64().unwrap_or(30)),
             token: None,
             process: None,
         };
@@ -78,6 +83,17 @@ impl Deployed {
                 .ports
                 .insert(text(&port["name"])?.to_owned(), number);
         }
+        for probe in ["readinessProbe", "livenessProbe", "startupProbe"] {
+            let asked = &container[probe]["httpGet"];
+            if asked.is_object() {
+                let port = match &asked["port"] {
+                    Value::String(name) => deployed.port(name)?,
+                    number => u16::try_from(number.as_u64().context("no port")?)?,
+                };
+                let url = format!("http://127.0.0.1:{port}{}", text(&asked["path"])?);
+                deployed.probes.insert(probe, url);
+            }
+        }
         if container.get("envFrom").is_some() {
             bail!("envFrom is not supported here");
         }
@@ -90,7 +106,7 @@ impl Deployed {
             let name = text(&variable["name"])?.to_owned();
             deployed.environment.insert(name, value.to_owned());
         }
-        deployed.write_volumes(cluster, pod, container).await?;
+        deployed.refresh_mounts(cluster).await?;
         if pod["automountServiceAccountToken"] != false {
             let account = text(&pod["serviceAccountName"])?;
             deployed.write_token(cluster, account).await?;
@@ -98,70 +114,23 @@ impl Deployed {
         Ok(deployed)
     }
 
-    async fn write_volumes(
-        &mut self,
-        cluster: &TestCluster,
-        pod: &Value,
-        container: &Value,
-    ) -> Result<()> {
-        for mount in items(&container["volumeMounts"]) {
-            let path = text(&mount["mountPath"])?;
-            let folder = self.inside(path);
-            std::fs::create_dir_all(&folder)?;
-            self.mounts.push(path.to_owned());
-            if mount["readOnly"] != true {
-                self.writable.push(path.to_owned());
-            }
-            let volume = items(&pod["volumes"]).find(|volume| volume["name"] == mount["name"]);
-            let volume = volume.with_context(|| format!("no volume for the mount {path}"))?;
-            let sources = match &volume["projected"]["sources"] {
-                Value::Array(sources) => sources.clone(),
-                _ => vec![volume.clone()],
-            };
-            for source in sources {
-                for (file, content) in self.files(cluster, &source).await? {
-                    let file = folder.join(file);
-                    std::fs::create_dir_all(file.parent().context("no folder")?)?;
-                    std::fs::write(file, content)?;
-                }
-            }
+    /// Gives mounts the files that the cluster has for them now, as a kubelet does some time after a change.
+    pub async fn refresh_mounts(&self, cluster: &TestCluster) -> Result<()> {
+        for mount in &self.mounts {
+            let folder = self.inside(&mount.path);
+            mount.write(cluster, &self.namespace, &folder).await?;
         }
         Ok(())
     }
 
-    /// The files of one source of a volume; none for what begins empty.
-    async fn files(&self, cluster: &TestCluster, source: &Value) -> Result<Vec<(String, Vec<u8>)>> {
-        let data: BTreeMap<String, Vec<u8>> = if let Some(secret) = source.get("secret") {
-            let name = text(secret.get("secretName").unwrap_or(&secret["name"]))?;
-            let secrets: Api<Secret> = Api::namespaced(cluster.client(), &self.namespace);
-            let found = secrets
-                .get(name)
-                .await
-                .with_context(|| format!("Secret {name}"))?;
-            let data = found.data.into_iter().flatten();
-            data.map(|(key, value)| (key, value.0)).collect()
-        } else if let Some(map) = source.get("configMap") {
-            let name = text(&map["name"])?;
-            let maps: Api<ConfigMap> = Api::namespaced(cluster.client(), &self.namespace);
-            let found = maps
-                .get(name)
-                .await
-                .with_context(|| format!("ConfigMap {name}"))?;
-            let data = found.data.into_iter().flatten();
-            data.map(|(key, value)| (key, value.into_bytes())).collect()
-        } else {
-            return Ok(Vec::new());
-        };
-        let chosen = source.get("secret").or(source.get("configMap"));
-        let Some(chosen) = chosen.and_then(|source| source["items"].as_array()) else {
-            return Ok(data.into_iter().collect());
-        };
-        let file = |item: &Value| {
-            let key = text(&item["key"])?;
-            let content = data.get(key).with_context(|| format!("no key {key}"))?;
-            Ok((text(&item["path"])?.to_owned(), content.clone()))
-        };
-        chosen.iter().map(file).collect()
+    /// Takes over what is in the claims of another pod, which does not run any more.
+    pub fn take_claims(&self, from: &Self) -> Result<()> {
+        for mount in self.mounts.iter().filter(|mount| mount.claim) {
+            let (old, new) = (from.inside(&mount.path), self.inside(&mount.path));
+            std::fs::remove_dir(&new)?;
+            std::fs::rename(old, new)?;
+        }
+        Ok(())
     }
 
     /// A kubeconfig with a token of the service account, and nothing else to get in by.
@@ -185,15 +154,26 @@ impl Deployed {
 
     /// The arguments, with the paths of mounts as they are here.
     pub fn arguments(&self) -> Vec<String> {
-        let here = |argument: &String| {
-            self.mounts
-                .iter()
-                .fold(argument.clone(), |argument, mount| {
-                    let inside = self.inside(mount).display().to_string();
-                    argument.replace(&format!("={mount}"), &format!("={inside}"))
-                })
-        };
+        let here = |argument: &String| self.here(argument);
         self.arguments.iter().map(here).collect()
+    }
+
+    /// An argument, with the path of a mount in it as it is here.
+    pub fn here(&self, argument: &str) -> String {
+        let here = |argument: String, mount: &Mount| {
+            let inside = self.inside(&mount.path).display().to_string();
+            // Not a mount that begins with the name of another one.
+            argument.replace(&format!("={}/", mount.path), &format!("={inside}/"))
+        };
+        let argument = self.mounts.iter().fold(argument.to_owned(), here);
+        let whole = self
+            .mounts
+            .iter()
+            .find(|mount| argument.ends_with(&format!("={}", mount.path)));
+        whole.map_or(argument.clone(), |mount| {
+            let inside = self.inside(&mount.path).display().to_string();
+            argument.replace(&mount.path, &inside)
+        })
     }
 
     /// Starts the process without waiting.
@@ -209,8 +189,8 @@ impl Deployed {
     }
 
     /// Starts the container's program as a runtime would: in the unpacked image as its only, read-only root, as `uid` without
-    /// any capability, with the container's own paths, and within `memory` bytes where a memory cgroup can be made. What is mounted
-    /// to be written to is the same folder as of [`Deployed::inside`], and belongs to `uid`.
+    /// any capability, with the container's own paths, and within `memory`. What is mounted to be written to is the same folder as of
+    /// [`Deployed::inside`], and belongs to `uid`.
     pub fn launch_in(
         &mut self,
         cluster: &TestCluster,
@@ -219,8 +199,8 @@ impl Deployed {
     ) -> Result<()> {
         for mount in &self.mounts {
             copy(
-                &self.inside(mount),
-                &image.join(mount.trim_start_matches('/')),
+                &self.inside(&mount.path),
+                &image.join(mount.path.trim_start_matches('/')),
             )?;
         }
         let mut command = Command::new("unshare");
@@ -250,23 +230,19 @@ impl Deployed {
         }
         // The shell is of the host; nothing of it is left when the program runs.
         let mut binds = String::new();
-        for mount in &self.writable {
-            own(&self.inside(mount), uid)?;
+        for mount in self.mounts.iter().filter(|mount| mount.writable) {
             let (from, to) = (
-                self.inside(mount),
-                image.join(mount.trim_start_matches('/')),
+                self.inside(&mount.path),
+                image.join(mount.path.trim_start_matches('/')),
             );
-            write!(
-                binds,
-                "mount --bind '{}' '{}' && ",
-                from.display(),
-                to.display()
-            )?;
+            own(&from, uid)?;
+            let (from, to) = (from.display(), to.display());
+            write!(binds, "mount --bind '{from}' '{to}' && ")?;
         }
         let script = format!(
             "if [ -n \"$2\" ]; then echo $$ > \"$2/cgroup.procs\"; fi && mount --bind \"$1\" \"$1\" && \
-            mount -o remount,ro,bind \"$1\" && {binds} root=$1 uid=$3 && shift 3 && \
-            exec unshare --root \"$root\" --setgid \"$uid\" --setuid \"$uid\" -- \"$@\""
+            mount -o remount,ro,bind \"$1\" && {binds} root=$1 uid=$3 data=$4 && shift 4 && \
+            exec ${{data:+prlimit --data=$data --}} unshare --root \"$root\" --setgid \"$uid\" --setuid \"$uid\" -- \"$@\""
         );
         command
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
@@ -280,8 +256,9 @@ impl Deployed {
                 "sh",
             ])
             .arg(image)
-            .arg(memory.map_or(Path::new(""), |limit| limit.folder.as_path()))
+            .arg(memory.map_or(Path::new(""), MemoryLimit::folder))
             .arg(uid.to_string())
+            .arg(memory.map(MemoryLimit::data).unwrap_or_default())
             .arg(format!("/{}", self.name))
             .args(&self.arguments);
         let log = self.dir.path().join("log");
@@ -297,10 +274,29 @@ impl Deployed {
 
     /// Waits until the readiness probe says yes.
     pub async fn ready(&mut self, limit: Duration) -> Result<()> {
-        let url = format!("{}/readyz", self.ops_url()?);
+        let url = self.probe("readinessProbe")?;
         let process = self.process.as_mut().context("it does not run")?;
         let waited = ready(&format!("{} is ready", self.name), process, &url, limit).await;
-        waited.with_context(|| tail(&self.log(), 20))
+        waited.with_context(|| tail(&self.log(), 20))?;
+        // Whoever is ready is alive, and has started.
+        for probe in ["livenessProbe", "startupProbe"] {
+            let answer = reqwest::get(self.probe(probe)?).await?;
+            anyhow::ensure!(answer.status().is_success(), "{probe}: {answer:?}");
+        }
+        Ok(())
+    }
+
+    /// The address of a probe.
+    pub fn probe(&self, name: &str) -> Result<String> {
+        let url = self.probes.get(name).cloned();
+        url.with_context(|| format!("the container has no {name}"))
+    }
+
+    /// SIGTERM, and the time that a kubelet gives before it kills: an error if that is not enough.
+    pub fn stop(&mut self) -> Result<ExitStatus> {
+        let grace = self.grace;
+        let mut process = self.process.take().context("it does not run")?;
+        process.terminate(grace)
     }
 
     /// Runs to the end: a Pod of `helm test`. Its names of Services become addresses here.
@@ -344,38 +340,6 @@ impl Deployed {
     }
 }
 
-/// A memory cgroup of one test.
-pub struct MemoryLimit {
-    folder: PathBuf,
-}
-
-impl MemoryLimit {
-    /// Limits memory to this many bytes; nothing where cgroups cannot be made, as for users without rights.
-    pub fn create(bytes: u64) -> Option<Self> {
-        let name = format!("nabu-test-{}", std::process::id());
-        for (parent, file) in [
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-            ("/sys/fs/cgroup", "memory.max"),
-        ] {
-            let folder = Path::new(parent).join(&name);
-            if std::fs::create_dir(&folder).is_ok() {
-                let limit = Self { folder };
-                if std::fs::write(limit.folder.join(file), bytes.to_string()).is_ok() {
-                    return Some(limit);
-                }
-            }
-        }
-        None
-    }
-}
-
-impl Drop for MemoryLimit {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.folder);
-    }
-}
-
-/// Copies a folder, readable for whoever the program runs as.
 /// Gives a folder and what is in it to `uid`, as a volume with `fsGroup` is.
 fn own(path: &Path, uid: u32) -> Result<()> {
     std::os::unix::fs::chown(path, Some(uid), Some(uid))?;
@@ -387,12 +351,18 @@ fn own(path: &Path, uid: u32) -> Result<()> {
     Ok(())
 }
 
+/// Copies a folder, readable for whoever the program runs as.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with("..") {
+            continue;
+        }
+        let target = to.join(name);
+        // What a link leads to.
+        if std::fs::metadata(entry.path())?.is_dir() {
             copy(&entry.path(), &target)?;
         } else {
             std::fs::write(target, std::fs::read(entry.path())?)?;
@@ -449,11 +419,11 @@ fn write_kubeconfig(
     Ok(std::fs::write(path, serde_json::to_string(&config)?)?)
 }
 
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
+pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-fn text(value: &Value) -> Result<&str> {
+pub(super) fn text(value: &Value) -> Result<&str> {
     value
         .as_str()
         .with_context(|| format!("{value} is no text"))

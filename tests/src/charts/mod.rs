@@ -12,8 +12,10 @@ use serde_json::Value;
 use crate::process::{repository_root, testbed_path};
 
 pub mod deployed;
+pub mod memory;
 pub mod release;
 pub mod tables;
+mod volumes;
 
 /// The charts.
 pub const CHARTS: [&str; 2] = ["nabu-hub", "nabu-agent"];
@@ -83,6 +85,25 @@ impl Case {
     pub fn snapshot(&self) -> PathBuf {
         let folder = repository_root().join("tests/snapshots/charts");
         folder.join(&self.chart).join(format!("{}.yaml", self.name))
+    }
+
+    /// What helm says after an installation; it renders that for a cluster only.
+    pub fn notes(&self, kubeconfig: &Path) -> Result<String> {
+        let said = helm_on(
+            kubeconfig,
+            &[
+                "install",
+                &self.chart,
+                path(&folder(&self.chart))?,
+                "--namespace",
+                &self.namespace,
+                "--dry-run=client",
+                "--values",
+                path(&self.values)?,
+            ],
+        )?;
+        let (_, notes) = said.split_once("\nNOTES:\n").context("no notes")?;
+        Ok(notes.to_owned())
     }
 }
 

@@ -26,7 +26,7 @@ fn pods(objects: &[Value]) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_takes_every_case_and_its_restricted_pods() -> Result<()> {
     let cluster = shared().await;
-    for namespace in ["nabu-system", "ugallu-system"] {
+    for namespace in ["nabu-system", "ugallu-system", "ugallu-system-privileged"] {
         create_namespace(cluster, namespace)?;
     }
     let cases = Case::all()?;

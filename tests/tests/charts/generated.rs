@@ -7,6 +7,8 @@ use nabu_tests::charts::tables::{replace, rights_table, values_table};
 use nabu_tests::charts::{CHARTS, Case, folder};
 use nabu_tests::process::repository_root;
 
+use crate::bed::shared;
+
 /// Compares a file with what it should be, or writes it if `UPDATE` is set.
 pub(crate) fn check(path: &Path, wanted: &str) -> Result<()> {
     if std::env::var_os("UPDATE").is_some() {
@@ -32,6 +34,25 @@ fn what_was_rendered_is_kept_for_every_case() -> Result<()> {
     for chart in CHARTS {
         let folder = repository_root().join("tests/snapshots/charts").join(chart);
         for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            assert!(kept.contains(&path), "{} is of no case", path.display());
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_helm_says_is_kept_for_every_case() -> Result<()> {
+    let cluster = shared().await;
+    let folder = repository_root().join("tests/snapshots/notes");
+    let mut kept = Vec::new();
+    for case in Case::all()? {
+        let path = folder.join(&case.chart).join(format!("{}.txt", case.name));
+        check(&path, &case.notes(&cluster.kubeconfig())?)?;
+        kept.push(path);
+    }
+    for chart in CHARTS {
+        for entry in std::fs::read_dir(folder.join(chart))? {
             let path = entry?.path();
             assert!(kept.contains(&path), "{} is of no case", path.display());
         }

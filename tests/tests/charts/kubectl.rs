@@ -4,9 +4,10 @@ use anyhow::Result;
 use nabu_tests::agent::TestAgent;
 use nabu_tests::charts::kubectl_on;
 use nabu_tests::hub::{HubOptions, TestHub};
-use nabu_tests::objects::{config, event_response, security_event, write_file};
+use nabu_tests::objects::{config, event_response, security_event, token_secret, write_file};
 use nabu_tests::process::repository_root;
 use nabu_tests::wait::eventually;
+use serde_json::Value;
 
 use crate::bed::{LIMIT, shared};
 use crate::generated::check;
@@ -66,8 +67,15 @@ fn without_uid(word: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_tells_what_happened_and_where_the_pull_request_is() -> Result<()> {
     let cluster = shared().await;
-    let route = "  routes:\n    - match: { actionRef: known }\n      provider: { kind: noop, repository: o/r, baseBranch: main }\n";
-    let hub = TestHub::start(&[("config.yaml", config(route))], HubOptions::default()).await?;
+    // Nobody listens on port 9, so what goes there waits.
+    let routes = "  routes:\n    - match: { actionRef: known }\n      provider: { kind: noop, repository: o/r, baseBranch: main }\n    \
+        - match: { actionRef: down }\n      provider: { kind: forgejo-token, baseURL: 'http://127.0.0.1:9', repository: o/r, \
+        baseBranch: main, credentialsRef: { name: bot } }\n";
+    let documents = [
+        ("config.yaml", config(routes)),
+        ("secret.yaml", token_secret("bot", "t")),
+    ];
+    let hub = TestHub::start(&documents, HubOptions::default()).await?;
     let arguments = ["--leader-elect=false", "--responder", "kubectl"];
     let _agent = TestAgent::start(cluster, "kubectl", &hub, &arguments).await?;
     cluster
@@ -78,6 +86,16 @@ async fn kubectl_tells_what_happened_and_where_the_pull_request_is() -> Result<(
         cluster.create_event_response(name, spec).await?;
         cluster.finished(name, LIMIT).await?;
     }
+    let spec = event_response("kubectl", "kubectl", write_file("down", "a.yaml", "a: 1\n"));
+    cluster
+        .create_event_response("kubectl-waiting", spec)
+        .await?;
+    let waits = |status: &Value| {
+        status["error"]["reason"].is_string() && status["nextAttemptAt"].is_string()
+    };
+    cluster
+        .status_where("kubectl-waiting", "waits for its forge", LIMIT, waits)
+        .await?;
     let kubectl = |arguments: &[&str]| {
         Ok::<_, anyhow::Error>(kubectl_on(&cluster.kubeconfig(), arguments)?.0)
     };
@@ -89,12 +107,23 @@ async fn kubectl_tells_what_happened_and_where_the_pull_request_is() -> Result<(
         .await?;
     }
     let folder = repository_root().join("tests/snapshots/kubectl");
-    let names = ["kubectl-done", "kubectl-failed"];
+    let names = ["kubectl-done", "kubectl-failed", "kubectl-waiting"];
     for (file, arguments) in [
-        ("get.txt", vec!["get", "eventresponse", names[0], names[1]]),
+        (
+            "get.txt",
+            vec!["get", "eventresponse", names[0], names[1], names[2]],
+        ),
         (
             "get-wide.txt",
-            vec!["get", "eventresponse", names[0], names[1], "-o", "wide"],
+            vec![
+                "get",
+                "eventresponse",
+                names[0],
+                names[1],
+                names[2],
+                "-o",
+                "wide",
+            ],
         ),
         (
             "describe-done.txt",
@@ -104,8 +133,18 @@ async fn kubectl_tells_what_happened_and_where_the_pull_request_is() -> Result<(
             "describe-failed.txt",
             vec!["describe", "eventresponse", names[1]],
         ),
+        (
+            "describe-waiting.txt",
+            vec!["describe", "eventresponse", names[2]],
+        ),
     ] {
-        check(&folder.join(file), &settled(&kubectl(&arguments)?))?;
+        // What waits is tried again now and then.
+        let text = eventually("nothing runs", LIMIT, || async {
+            let text = kubectl(&arguments).ok()?;
+            (!text.contains("Running")).then_some(text)
+        })
+        .await?;
+        check(&folder.join(file), &settled(&text))?;
     }
     Ok(())
 }

@@ -1,8 +1,11 @@
 //! Install, the whole circle, `helm test`, upgrade, rollback and uninstall, on an API server that was empty before.
 
 use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use nabu_hub::pki::Subject;
 use nabu_tests::charts::deployed::Deployed;
 use nabu_tests::charts::release::{
     Pki, agent_values, create_namespace, deployed, hub_values, release,
@@ -10,7 +13,7 @@ use nabu_tests::charts::release::{
 use nabu_tests::charts::{helm_on, kubectl_on, objects};
 use nabu_tests::cluster::{Crds, TestCluster};
 use nabu_tests::objects::{event_response, security_event, write_file};
-use nabu_tests::process::repository_root;
+use nabu_tests::process::{repository_root, workspace_binary};
 use nabu_tests::wait::eventually;
 use serde_json::Value;
 
@@ -77,10 +80,36 @@ async fn ask(cluster: &TestCluster, name: &str) -> Result<Value> {
     cluster.finished(name, LIMIT).await
 }
 
+/// The next pod of the hub, on the volume of the one before, whose end it waits for.
+async fn next_pod(cluster: &TestCluster, hub: &mut Deployed) -> Result<Deployed> {
+    let ended = hub.stop()?;
+    ensure!(ended.success(), "{ended}: {}", hub.log());
+    let mut next = deployed(cluster, NAMESPACE, "nabu-hub").await?;
+    next.take_claims(hub)?;
+    next.start().await?;
+    Ok(next)
+}
+
+/// Whether the hub knows these responses.
+fn knows(hub: &Deployed, admin: &Path, names: &[&str]) -> Result<bool> {
+    let url = format!("https://127.0.0.1:{}", hub.port("admin")?);
+    let output = Command::new(workspace_binary("nabuctl")?)
+        .args(["--hub", &url, "--tls-dir"])
+        .arg(admin)
+        .args(["-o", "json", "response", "list"])
+        .output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{errors}");
+    let listed = String::from_utf8(output.stdout)?;
+    Ok(names
+        .iter()
+        .all(|name| listed.contains(&format!("\"{name}\""))))
+}
+
 /// What stays is what the book says.
 fn assert_left(left: &BTreeSet<String>) -> Result<()> {
     let crd = |name: &str| format!("CustomResourceDefinition//{name}.security.ugallu.io");
-    let asked = ["first", "second"].iter().flat_map(|name| {
+    let asked = ["first", "second", "third"].iter().flat_map(|name| {
         [
             format!("EventResponse//{name}"),
             format!("SecurityEvent//se-{name}"),
@@ -110,6 +139,7 @@ async fn releases_come_work_change_and_go_and_leave_what_the_book_says() -> Resu
     create_namespace(&cluster, NAMESPACE)?;
     pki.hub_secret(&cluster, NAMESPACE)?;
     pki.agent_secret(&cluster, NAMESPACE, "prod-eu")?;
+    let admin = pki.secret(&cluster, NAMESPACE, "admin", &Subject::admin("ada"))?;
     let before = everything(&cluster)?;
 
     let (mut hub_values, port) = hub_values()?;
@@ -156,12 +186,9 @@ async fn releases_come_work_change_and_go_and_leave_what_the_book_says() -> Resu
         (seen == config.metadata.generation).then_some(())
     })
     .await?;
-    let upgraded = deployed(&cluster, NAMESPACE, "nabu-hub").await?;
-    assert!(
-        upgraded
-            .arguments()
-            .contains(&"--max-attempts=7".to_owned())
-    );
+    let mut hub = next_pod(&cluster, &mut hub).await?;
+    assert!(hub.arguments().contains(&"--max-attempts=7".to_owned()));
+    assert!(knows(&hub, &admin, &["first"])?, "the volume stays");
     let status = ask(&cluster, "second").await?;
     assert!(
         status["providerRef"]
@@ -172,14 +199,18 @@ async fn releases_come_work_change_and_go_and_leave_what_the_book_says() -> Resu
     );
 
     helm_in(&cluster, &["rollback", "nabu-hub", "1"])?;
-    let back = deployed(&cluster, NAMESPACE, "nabu-hub").await?;
-    assert_eq!(
-        back.arguments()
-            .iter()
-            .filter(|one| one.contains("max-attempts=0"))
-            .count(),
-        1
+    let mut hub = next_pod(&cluster, &mut hub).await?;
+    assert!(hub.arguments().contains(&"--max-attempts=0".to_owned()));
+    let status = ask(&cluster, "third").await?;
+    assert!(
+        status["providerRef"]
+            .as_str()
+            .unwrap()
+            .contains("/o/first/"),
+        "{status:#}"
     );
+    assert!(knows(&hub, &admin, &["first", "second", "third"])?);
+    assert!(!knows(&hub, &admin, &["fourth"])?);
 
     agent.kill()?;
     hub.kill()?;

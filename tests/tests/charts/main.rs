@@ -4,6 +4,7 @@
 
 mod accepted;
 mod bed;
+mod circle;
 mod examples;
 mod generated;
 mod hub_container;
@@ -12,6 +13,7 @@ mod join;
 mod kubectl;
 mod lifecycle;
 mod migration;
+mod network;
 mod render;
 mod rights;
 mod sbom;

@@ -35,8 +35,11 @@ fn flags(program: &str) -> Result<Vec<String>> {
 }
 
 /// Flags of enrolment: a program has all of its own or, built without enrolment, none.
-const ENROLMENT: [&str; 6] = [
+const ENROLMENT: [&str; 9] = [
     "--ca-encryption-key-file",
+    "--ca-cert-file",
+    "--ca-key-file",
+    "--agent-certificate-lifetime",
     "--server-name",
     "--agents-url",
     "--identity-secret",
@@ -80,7 +83,14 @@ fn every_object_has_the_recommended_labels_and_the_common_ones() -> Result<()> {
     for case in Case::all()? {
         for object in objects(&case.render()?)? {
             let labels = &object["metadata"]["labels"];
-            for label in ["name", "instance"] {
+            for label in [
+                "name",
+                "instance",
+                "version",
+                "component",
+                "part-of",
+                "managed-by",
+            ] {
                 assert!(
                     labels[format!("app.kubernetes.io/{label}")].is_string(),
                     "{object}"
@@ -89,13 +99,97 @@ fn every_object_has_the_recommended_labels_and_the_common_ones() -> Result<()> {
             if case.name == "conventions" {
                 assert_eq!(labels["team"], "platform", "{object}");
                 let annotations = &object["metadata"]["annotations"];
-                let hook = annotations["helm.sh/hook"].is_string();
-                assert!(
-                    hook || annotations["example.com/owner"] == "platform",
-                    "{object}"
-                );
+                assert_eq!(annotations["example.com/owner"], "platform", "{object}");
             }
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_pod_of_helm_test_runs_where_the_program_may_and_no_service_selects_it() -> Result<()> {
+    let cases = Case::all()?;
+    for case in cases.iter().filter(|case| case.name == "conventions") {
+        let objects = objects(&case.render()?)?;
+        let (deployment, pod) = (object(&objects, "Deployment")?, object(&objects, "Pod")?);
+        let program = &deployment["spec"]["template"]["spec"];
+        for field in [
+            "nodeSelector",
+            "tolerations",
+            "affinity",
+            "imagePullSecrets",
+            "securityContext",
+        ] {
+            assert!(!program[field].is_null(), "{} has no {field}", case.chart);
+            assert_eq!(pod["spec"][field], program[field], "{field}");
+        }
+        let selected = deployment["spec"]["selector"]["matchLabels"].clone();
+        let labels = pod["metadata"]["labels"].as_object().unwrap();
+        let selected = selected.as_object().unwrap();
+        assert!(selected.iter().any(|(key, value)| labels[key] != *value));
+    }
+    Ok(())
+}
+
+/// What helm says to a release of this name.
+fn release_called(chart: &str, release: &str, set: &str) -> Result<String> {
+    let values = nabu_tests::process::repository_root().join("tests/fixtures/charts");
+    let values = values.join(chart).join("default.yaml");
+    let chart = folder(chart);
+    helm(&[
+        "template",
+        release,
+        path(&chart)?,
+        "--values",
+        path(&values)?,
+        "--set",
+        set,
+    ])
+}
+
+#[test]
+fn a_release_of_any_name_has_services_that_kubernetes_takes() -> Result<()> {
+    let long = "a.very.long.name.of.a.release.with.a.dot-at.place5";
+    for chart in nabu_tests::charts::CHARTS {
+        for release in ["team.prod", "team.nabu-hub.nabu-agent", long] {
+            for object in objects(&release_called(chart, release, "log.level=info")?)? {
+                let name = object["metadata"]["name"].as_str().unwrap();
+                let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+                if object["kind"] == "Service" {
+                    assert!(name.chars().all(allowed), "{name}");
+                    assert!(!name.contains("--"), "{name}");
+                    assert!(name.len() <= 63, "{name}");
+                }
+            }
+        }
+        for (release, set, part) in [
+            ("7th", "log.level=info", "set fullnameOverride"),
+            ("r", "fullnameOverride=a.b", "'/fullnameOverride'"),
+            ("r", "nameOverride=a.b", "'/nameOverride'"),
+        ] {
+            let refused = release_called(chart, release, set).unwrap_err().to_string();
+            assert!(refused.contains(part), "{chart} {release} {set}: {refused}");
+        }
+        assert!(release_called(chart, "7th", "fullnameOverride=nabu").is_ok());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_label_that_is_given_twice_is_rendered_once_and_the_nearer_one_counts() -> Result<()> {
+    for chart in nabu_tests::charts::CHARTS {
+        let set = "commonLabels.team=platform,commonLabels.tier=all,podLabels.tier=control,podLabels.app\\.kubernetes\\.io/name=x,\
+            commonLabels.app\\.kubernetes\\.io/part-of=fleet";
+        let labels = pod_template(chart, &["--set", set])?["metadata"]["labels"].clone();
+        assert_eq!(labels["team"], "platform", "{chart}: {labels}");
+        assert_eq!(labels["tier"], "control", "{chart}: {labels}");
+        assert_eq!(labels["app.kubernetes.io/part-of"], "fleet", "{labels}");
+        assert_eq!(
+            labels["app.kubernetes.io/name"], chart,
+            "selectors go by it: {labels}"
+        );
+        // The reader of YAML refuses a key that is there twice.
+        assert!(serde_saphyr::from_str::<Value>("a: 1\na: 2\n").is_err());
     }
     Ok(())
 }

@@ -244,7 +244,8 @@ async fn agent_circle(
     Ok(())
 }
 
-fn forbidden<T>(answer: kube::Result<T>) -> bool {
+/// Whether the API server has refused it for want of a right.
+pub(crate) fn forbidden<T>(answer: kube::Result<T>) -> bool {
     matches!(answer, Err(kube::Error::Api(status)) if status.code == 403)
 }
 

@@ -36,7 +36,7 @@ fn a_wrong_value_is_refused_with_its_place_and_what_is_expected() -> Result<()> 
             "tls.secretNam=x",
             ["'/tls'", "'secretNam' not allowed"],
         ),
-        ("nabu-hub", "replicas=2", ["'replicas'", "not allowed"]),
+        ("nabu-hub", "replicas=2", ["at most 1", "PostgreSQL"]),
         (
             "nabu-hub",
             "maxAttempts=many",
@@ -64,7 +64,7 @@ fn a_wrong_value_is_refused_with_its_place_and_what_is_expected() -> Result<()> 
         ),
         (
             "nabu-hub",
-            "tls.mode=files",
+            "tls.mode=files,tls.builtin.encryptionKeySecret=",
             ["nabu-hub needs its certificates", "tls.secretName"],
         ),
         (
@@ -95,7 +95,7 @@ fn a_wrong_value_is_refused_with_its_place_and_what_is_expected() -> Result<()> 
         ("nabu-agent", "responders=x", ["'/responders'", "array"]),
         (
             "nabu-agent",
-            "identity.mode=files",
+            "identity.mode=files,joinToken=,hub.caPin=",
             ["needs its identity", "identity.secretName"],
         ),
         (
@@ -112,6 +112,78 @@ fn a_wrong_value_is_refused_with_its_place_and_what_is_expected() -> Result<()> 
             "nabu-hub",
             "tls.builtin.encryptionKeySecret=",
             ["kubectl create secret generic", "tls.mode=files"],
+        ),
+        (
+            "nabu-hub",
+            "tls.builtin.authoritySecret=company-ca",
+            ["exclude each other", "give one"],
+        ),
+        (
+            "nabu-hub",
+            "admin.roles={root:ada}",
+            ["'/admin/roles/0'", "operator"],
+        ),
+    ] {
+        let said = refusal(chart, set)?;
+        for part in parts {
+            assert!(said.contains(part), "{chart} {set}: {part}: {said}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn values_of_the_mode_that_is_not_chosen_are_refused_and_not_ignored() -> Result<()> {
+    for (chart, set, parts) in [
+        (
+            "nabu-hub",
+            "tls.secretName=nabu-hub-tls",
+            ["tls.secretName", "set tls.mode=files"],
+        ),
+        (
+            "nabu-hub",
+            "tls.certManager.enabled=true",
+            ["tls.certManager", "set tls.mode=files"],
+        ),
+        (
+            "nabu-hub",
+            "tls.mode=files,tls.secretName=nabu-hub-tls",
+            ["tls.builtin", "leave out"],
+        ),
+        (
+            "nabu-hub",
+            "config.existingSecrets[0].name=bot,config.existingSecrets[0].keys={token}",
+            ["config.existingSecrets", "config.source=folder"],
+        ),
+        (
+            "nabu-agent",
+            "identity.secretName=nabu-agent-tls",
+            ["identity.secretName", "set identity.mode=files"],
+        ),
+        (
+            "nabu-agent",
+            "identity.ca.configMapName=bundle",
+            ["identity.ca", "set identity.mode=files"],
+        ),
+        (
+            "nabu-agent",
+            "identity.mode=files,identity.secretName=x,joinToken=,hub.caPin=,identity.ca.configMapName=bundle,identity.ca.secretName=bundle",
+            ["identity.ca.secretName", "exclude each other"],
+        ),
+        (
+            "nabu-agent",
+            "identity.certManager.enabled=true",
+            ["identity.certManager", "set identity.mode=files"],
+        ),
+        (
+            "nabu-agent",
+            "identity.mode=files,identity.secretName=nabu-agent-tls,hub.caPin=",
+            ["joinToken", "leave them out"],
+        ),
+        (
+            "nabu-agent",
+            "identity.mode=files,identity.secretName=nabu-agent-tls,joinToken=",
+            ["hub.caPin", "leave them out"],
         ),
     ] {
         let said = refusal(chart, set)?;
