@@ -122,10 +122,9 @@ async fn give(to: &dyn IdentityStore, order: usize) -> String {
                 .await
                 .unwrap()
         }
-        9 => &to.restore_administrator(grace(), audit).await.unwrap(),
-        10 => &to.restore_administrator(grace(), audit).await.unwrap(),
+        9 | 10 => &to.restore_administrator(grace(), audit).await.unwrap(),
         11 | 12 => {
-            let state = AuthorityState {
+            let authorities = AuthorityState {
                 revision: order as u64 - 10,
                 serving: "old".to_owned(),
                 incoming: (order == 12).then(|| "new".to_owned()),
@@ -139,7 +138,7 @@ async fn give(to: &dyn IdentityStore, order: usize) -> String {
                 sealing_key_id: "key".to_owned(),
                 created_at: audit.at,
             };
-            let put = to.put_authorities(state, Some(record), audit);
+            let put = to.put_authorities(authorities, Some(record), audit);
             &put.await.unwrap()
         }
         _ => &to.revoke_token("nothing", audit).await.unwrap(),

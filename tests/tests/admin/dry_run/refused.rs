@@ -8,14 +8,14 @@ use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::objects::noop_config;
 use tonic::Status;
 
-use super::{everything, nabuctl, rehearsed, said};
+use super::{nabuctl, rehearsed, said, stored};
 use crate::bed::hub;
 
 /// Sees that an order is refused with this code and these words, and its rehearsal in the same way.
 fn refused(hub: &TestHub, order: &[&str], code: i32, words: &str) -> Result<()> {
-    let before = everything(hub)?;
+    let before = stored(hub)?;
     let would = nabuctl(hub, &rehearsed(order))?;
-    ensure!(everything(hub)? == before, "{order:?} changed something");
+    ensure!(stored(hub)? == before, "{order:?} changed something");
     let is = nabuctl(hub, order)?;
     let error = String::from_utf8_lossy(&is.stderr);
     ensure!(is.status.code() == Some(code), "{order:?}: {error}");
