@@ -184,14 +184,18 @@ pub(super) async fn ca(
         }
     };
     if let Some(dry_run) = own {
-        let place = Place {
-            name: String::new(),
-            folder: &way(connection)?.tls_dir,
-            dry_run,
-        };
-        let message = issue(&channel, &place).await?;
         shown.dry_run = dry_run;
-        shown.own = dry_run.then_some(message);
+        let way = way(connection)?;
+        // Whoever comes by the socket has no certificate that could be made anew.
+        if !way.is_socket() {
+            let place = Place {
+                name: String::new(),
+                folder: &way.tls_dir,
+                dry_run,
+            };
+            let message = issue(&channel, &place).await?;
+            shown.own = dry_run.then_some(message);
+        }
     }
     view::rotation(&shown, output, out)
 }

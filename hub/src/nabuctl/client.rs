@@ -59,7 +59,7 @@ pub(super) async fn channel(connection: &Connection) -> anyhow::Result<Channel> 
 /// Connects to a hub.
 pub(super) async fn connect_to(way: &Way) -> anyhow::Result<Hub> {
     let hub = &way.hub;
-    if hub.starts_with("unix:") {
+    if way.is_socket() {
         let channel = endpoint(hub)?.connect().await.with_context(|| {
             format!("cannot reach the hub's admin socket at {hub}; are you root or the hub's user?")
         });

@@ -54,6 +54,13 @@ pub(super) struct Way {
     pub(super) server_name: Option<String>,
 }
 
+impl Way {
+    /// Whether it leads to the socket of the hub's own machine, where no certificate is shown.
+    pub(super) fn is_socket(&self) -> bool {
+        self.hub.starts_with("unix:")
+    }
+}
+
 impl Contexts {
     pub(super) fn load(path: &Path) -> anyhow::Result<Self> {
         match std::fs::read_to_string(path) {

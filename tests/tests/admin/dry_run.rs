@@ -169,6 +169,26 @@ async fn orders_about_identities_are_rehearsed_without_a_trace_and_then_given() 
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn at_the_socket_a_rotation_is_rehearsed_and_started_without_a_certificate_of_ones_own()
+-> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let socket = folder.path().join("admin.sock").display().to_string();
+    let options = HubOptions::certifying(&["--admin-socket", &socket]);
+    let hub = TestHub::start(&[("config.yaml", noop_config("o/r"))], options).await?;
+    let at_socket = |order: &[&str]| hub.nabuctl_at(&format!("unix:{socket}"), order);
+    let before = stored(&hub)?;
+    let would = at_socket(&["ca", "rotate", "start", "--dry-run"])?;
+    ensure!(would.starts_with("Rotating (dry run)\n"), "{would}");
+    ensure!(!would.contains("tls.key"), "{would}");
+    ensure!(stored(&hub)? == before);
+    let own = files(&hub.admin_tls());
+    let started = at_socket(&["ca", "rotate", "start"])?;
+    ensure!(started.starts_with("Rotating\n"), "{started}");
+    ensure!(files(&hub.admin_tls()) == own, "it is of somebody else");
+    Ok(())
+}
+
 /// An agent that answers is one whose session goes on.
 async fn answers(agent: &mut Agent) -> Result<()> {
     agent.say(Frame::Heartbeat(Heartbeat::default())).await?;
