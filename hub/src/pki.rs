@@ -136,13 +136,8 @@ impl Authority {
     /// # Errors
     /// If there is one already, or the folder cannot be written to.
     pub fn create(folder: &Path, trust_domain: &str) -> Result<Self, PkiError> {
-        let domain: TrustDomain = trust_domain
-            .parse()
-            .map_err(|_| PkiError::Name(trust_domain.to_owned()))?;
+        let domain = Self::check_new(folder, trust_domain)?;
         let path = folder.join(AUTHORITY_KEY);
-        if path.exists() {
-            return Err(PkiError::Exists(path));
-        }
         let key = KeyPair::generate()?;
         let now = SystemTime::now();
         let mut params = authority_params(&domain)?;
@@ -157,6 +152,22 @@ impl Authority {
             certificate_pem,
             key,
         })
+    }
+
+    /// Whether [`Authority::create`] may make one; gives the trust domain that it would have.
+    ///
+    /// # Errors
+    /// If there is one already, or there can be no such folder.
+    pub fn check_new(folder: &Path, trust_domain: &str) -> Result<TrustDomain, PkiError> {
+        let domain: TrustDomain = trust_domain
+            .parse()
+            .map_err(|_| PkiError::Name(trust_domain.to_owned()))?;
+        let path = folder.join(AUTHORITY_KEY);
+        if path.exists() {
+            return Err(PkiError::Exists(path));
+        }
+        check_folder(folder)?;
+        Ok(domain)
     }
 
     /// Opens the authority of a folder.
@@ -187,23 +198,36 @@ impl Authority {
         &self.domain
     }
 
+    /// Whether [`Authority::issue_into`] may be; gives what the certificate would say.
+    ///
+    /// # Errors
+    /// If the name cannot be certified, or there can be no such folder.
+    pub fn check_issue(
+        &self,
+        subject: &Subject,
+        folder: &Path,
+    ) -> Result<CertificateParams, PkiError> {
+        if let Identity::Admin(name) | Identity::Hub(name) = &subject.identity
+            && !is_name(name)
+        {
+            return Err(PkiError::Name(name.clone()));
+        }
+        let validity = (BACKDATED, DAY.saturating_mul(subject.days));
+        let params = leaf_params(subject, &self.domain, SystemTime::now(), validity)?;
+        check_folder(folder)?;
+        Ok(params)
+    }
+
     /// Makes a key and its certificate in a folder: `ca.crt`, `tls.crt`, and `tls.key` for its owner only. What was
     /// there is replaced, each file in one step.
     ///
     /// # Errors
     /// If the name cannot be certified or the folder cannot be written to.
     pub fn issue_into(&self, subject: &Subject, folder: &Path) -> Result<(), PkiError> {
-        if let Identity::Admin(name) | Identity::Hub(name) = &subject.identity
-            && !is_name(name)
-        {
-            return Err(PkiError::Name(name.clone()));
-        }
+        let params = self.check_issue(subject, folder)?;
         let key = KeyPair::generate()?;
         let own = authority_params(&self.domain)?;
         let issuer = Issuer::from_params(&own, &self.key);
-        let lifetime = DAY.saturating_mul(subject.days);
-        let validity = (BACKDATED, lifetime);
-        let params = leaf_params(subject, &self.domain, SystemTime::now(), validity)?;
         let certificate = params.signed_by(&key, &issuer)?;
         create_folder(folder)?;
         write(
@@ -214,6 +238,25 @@ impl Authority {
         write(&folder.join("tls.crt"), &certificate.pem(), 0o644)?;
         write(&folder.join("tls.key"), &key.serialize_pem(), 0o600)
     }
+}
+
+/// The folder itself is made by [`create_folder`]; here it is only seen whether that can be.
+pub(crate) fn check_folder(folder: &Path) -> Result<(), PkiError> {
+    let there = folder.ancestors().find(|part| part.exists());
+    match there {
+        Some(part) if !part.is_dir() => Err(PkiError::File {
+            action: "make the folder",
+            path: folder.to_owned(),
+            source: io::ErrorKind::NotADirectory.into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a folder has files that a new certificate would replace.
+pub(crate) fn holds_certificate(folder: &Path) -> bool {
+    let names = [AUTHORITY_CERTIFICATE, "tls.crt", "tls.key"];
+    names.iter().any(|name| folder.join(name).exists())
 }
 
 /// Everything of the authority but its key and dates; the same whenever it is opened.

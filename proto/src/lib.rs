@@ -4,6 +4,10 @@
 //! message and field. No other crate knows how the bytes look, and these types go no further than
 //! `nabu_agent::session`, `nabu_hub::gateway` and `nabu_hub::admin`.
 
+mod methods;
+
+pub use methods::methods_with_field;
+
 /// What agents speak with the hub (package `nabu.agent.v1`).
 #[expect(
     clippy::pedantic,

@@ -43,6 +43,21 @@ impl Administrators {
         }
     }
 
+    /// Certificates that the hub made, that are good now, and that are worth nothing if somebody is barred.
+    async fn good_certificates(&self, barred: &Barred) -> Result<u32, Status> {
+        let certified = self.identities.administrators(Timestamp::now(), LISTED);
+        let certified = certified.await.map_err(failed)?.into_iter();
+        let certified = certified.map(|record| self.certificate(record));
+        let good = certified.filter(|one| {
+            let certified = Certified {
+                name: one.name.clone(),
+                fingerprint: one.fingerprint.clone(),
+            };
+            !one.revoked && certified.is(barred)
+        });
+        Ok(u32::try_from(good.count()).unwrap_or(u32::MAX))
+    }
+
     fn certificate(&self, record: CertificateRecord) -> wire::AdministratorCertificate {
         let name = record.identity.trim_start_matches("admin/").to_owned();
         let role = self.roles.of(&name).map(Role::as_str).unwrap_or_default();
@@ -134,6 +149,7 @@ impl AdministratorService for Administrators {
         request: Request<RevokeAdministratorRequest>,
     ) -> Result<Response<RevokeAdministratorResponse>, Status> {
         let actor = actor(&request);
+        let run = Target::run(&request, request.get_ref().validate_only);
         let caller = request.extensions().get::<Caller>();
         let caller = caller.and_then(|caller| caller.certified.clone());
         let barred = barred(&request.get_ref().name, &request.get_ref().fingerprint)?;
@@ -145,21 +161,23 @@ impl AdministratorService for Administrators {
         } else {
             format!("{}: {reason}", text(&barred))
         };
-        let audit = audit_line(&actor, "AdministratorRevoked", detail);
+        let audit = audit_line(run, &actor, "AdministratorRevoked", detail);
+        let certificates = self.good_certificates(&barred).await?;
         let revocation = Revocation {
             barred,
             at: audit.at,
             by: actor,
             reason,
         };
-        let revoked = self
-            .identities
-            .revoke_administrator(revocation, caller, audit);
+        let identities = run.identities(&self.identities);
+        let revoked = identities.revoke_administrator(revocation, caller, audit);
         if !revoked.await.map_err(failed)? {
             return Err(refused("REVOKED", "you were revoked in the meantime"));
         }
-        self.barred.refresh().await.map_err(failed)?;
-        Ok(Response::new(RevokeAdministratorResponse {}))
+        if !run.is_dry() {
+            self.barred.refresh().await.map_err(failed)?;
+        }
+        Ok(Response::new(RevokeAdministratorResponse { certificates }))
     }
 
     async fn restore_administrator(
@@ -167,15 +185,19 @@ impl AdministratorService for Administrators {
         request: Request<RestoreAdministratorRequest>,
     ) -> Result<Response<RestoreAdministratorResponse>, Status> {
         let actor = actor(&request);
+        let run = Target::run(&request, request.get_ref().validate_only);
         let barred = barred(&request.get_ref().name, &request.get_ref().fingerprint)?;
         Target::note(&request, || text(&barred));
-        let audit = audit_line(&actor, "AdministratorRestored", text(&barred));
-        let restored = self.identities.restore_administrator(barred.clone(), audit);
+        let audit = audit_line(run, &actor, "AdministratorRestored", text(&barred));
+        let identities = run.identities(&self.identities);
+        let restored = identities.restore_administrator(barred.clone(), audit);
         if !restored.await.map_err(failed)? {
             let remedy = "`nabuctl admin list` shows them";
             return Err(missing("revocation of", &text(&barred), remedy));
         }
-        self.barred.refresh().await.map_err(failed)?;
+        if !run.is_dry() {
+            self.barred.refresh().await.map_err(failed)?;
+        }
         Ok(Response::new(RestoreAdministratorResponse {}))
     }
 }

@@ -24,7 +24,8 @@ use crate::authority::{AuthorityError, HubAuthority, rotation};
 use crate::enrolment::time;
 use crate::pki::credentials::pem;
 use crate::store::administrators::Barred;
-use crate::store::identity::SharedIdentities;
+use crate::store::identity::{AuthorityState, SharedIdentities};
+use crate::store::rehearsal::Run;
 
 /// Answers administrators about the hub's authority.
 pub struct AuthorityAdmin {
@@ -41,19 +42,42 @@ impl AuthorityAdmin {
         }
     }
 
+    /// The authorities as they are.
     async fn rotation(&self) -> Result<Rotation, Status> {
-        let (state, authorities) = self.authority.view();
-        let authorities = authorities.into_iter().map(|one| wire::Authority {
-            pin: one.pin.to_string(),
-            issuing: one.issuing,
-            serving: one.serving,
-            created_at: one.created_at.map(time),
-            not_after: Some(time(one.not_after)),
-        });
+        self.rotation_in(&self.authority.state()).await
+    }
+
+    /// The authorities after a step that led to `state`, if it was not only rehearsed; else what `state` would be.
+    async fn rotation_after(&self, run: Run, state: &AuthorityState) -> Result<Rotation, Status> {
+        match run {
+            Run::Earnest => self.rotation().await,
+            Run::Dry => self.rotation_in(state).await,
+        }
+    }
+
+    async fn rotation_in(&self, state: &AuthorityState) -> Result<Rotation, Status> {
+        let authorities = self.authority.view_in(state).into_iter();
+        let mut authorities: Vec<_> = authorities
+            .map(|one| wire::Authority {
+                pin: one.pin.to_string(),
+                issuing: one.issuing,
+                serving: one.serving,
+                created_at: one.created_at.map(time),
+                not_after: Some(time(one.not_after)),
+            })
+            .collect();
+        // The one that a rehearsal would make is not to be found.
+        if !authorities.iter().any(|one| one.issuing) {
+            let to_be_made = wire::Authority {
+                issuing: true,
+                ..wire::Authority::default()
+            };
+            authorities.insert(0, to_be_made);
+        }
         Ok(Rotation {
-            state: rotation::word(&state).to_owned(),
-            authorities: authorities.collect(),
-            waiting_for: self.authority.waiting().await.map_err(failed)?,
+            state: rotation::word(state).to_owned(),
+            authorities,
+            waiting_for: self.authority.waiting_in(state).await.map_err(failed)?,
         })
     }
 }
@@ -90,6 +114,7 @@ impl AuthorityService for AuthorityAdmin {
     ) -> Result<Response<IssueAdminCertificateResponse>, Status> {
         Target::note(&request, || format!("admin/{}", request.get_ref().name));
         let (actor, own) = (actor(&request), own_name(&request));
+        let run = Target::run(&request, request.get_ref().validate_only);
         let request = request.into_inner();
         let name = match request.name {
             name if name.is_empty() => own.unwrap_or_default(),
@@ -110,9 +135,20 @@ impl AuthorityService for AuthorityAdmin {
         let lifetime = lifetime(request.lifetime)?;
         let key = RequestedKey::of_request(&request.csr_der)
             .map_err(|error| Status::invalid_argument(format!("csr_der: {error}")))?;
+        let now = Timestamp::now();
+        if run.is_dry() {
+            let until = self.authority.admin_until(&name, now, lifetime);
+            let until = until.map_err(|error| refused(error.into()))?;
+            return Ok(Response::new(IssueAdminCertificateResponse {
+                chain_pem: String::new(),
+                authorities_pem: pem(&self.authority.bundle()),
+                not_after: Some(time(until)),
+                name,
+            }));
+        }
         let issued = self
             .authority
-            .certify_admin(&name, &key, Timestamp::now(), lifetime)
+            .certify_admin(&name, &key, now, lifetime)
             .map_err(|error| refused(error.into()))?;
         let record = issued.record;
         let not_after = record.not_after;
@@ -120,7 +156,7 @@ impl AuthorityService for AuthorityAdmin {
             "{}, certificate {} (serial {}) until {not_after}",
             record.identity, record.fingerprint, record.serial
         );
-        let event = audit_line(&actor, "AdministratorCertified", detail);
+        let event = audit_line(run, &actor, "AdministratorCertified", detail);
         let recorded = self.identities.record_certificate(record, Some(event));
         recorded.await.map_err(failed)?;
         Ok(Response::new(IssueAdminCertificateResponse {
@@ -135,9 +171,10 @@ impl AuthorityService for AuthorityAdmin {
         &self,
         request: Request<StartRotationRequest>,
     ) -> Result<Response<StartRotationResponse>, Status> {
-        let started = self.authority.start_rotation(&actor(&request)).await;
-        started.map_err(refused)?;
-        let rotation = Some(self.rotation().await?);
+        let run = Target::run(&request, request.get_ref().validate_only);
+        let started = self.authority.start_rotation(run, &actor(&request)).await;
+        let state = started.map_err(refused)?;
+        let rotation = Some(self.rotation_after(run, &state).await?);
         Ok(Response::new(StartRotationResponse { rotation }))
     }
 
@@ -153,21 +190,27 @@ impl AuthorityService for AuthorityAdmin {
         &self,
         request: Request<FinishRotationRequest>,
     ) -> Result<Response<FinishRotationResponse>, Status> {
+        let run = Target::run(&request, request.get_ref().validate_only);
         let actor = actor(&request);
         let force = request.into_inner().force;
-        let finished = self.authority.finish_rotation(force, &actor).await;
-        finished.map_err(refused)?;
-        let rotation = Some(self.rotation().await?);
-        Ok(Response::new(FinishRotationResponse { rotation }))
+        let finished = self.authority.finish_rotation(run, force, &actor).await;
+        let (state, left_behind) = finished.map_err(refused)?;
+        let rotation = Some(self.rotation_after(run, &state).await?);
+        Ok(Response::new(FinishRotationResponse {
+            rotation,
+            left_behind,
+        }))
     }
 
     async fn roll_back_rotation(
         &self,
         request: Request<RollBackRotationRequest>,
     ) -> Result<Response<RollBackRotationResponse>, Status> {
-        let rolled_back = self.authority.roll_back_rotation(&actor(&request)).await;
-        rolled_back.map_err(refused)?;
-        let rotation = Some(self.rotation().await?);
+        let run = Target::run(&request, request.get_ref().validate_only);
+        let actor = actor(&request);
+        let rolled_back = self.authority.roll_back_rotation(run, &actor).await;
+        let state = rolled_back.map_err(refused)?;
+        let rotation = Some(self.rotation_after(run, &state).await?);
         Ok(Response::new(RollBackRotationResponse { rotation }))
     }
 }

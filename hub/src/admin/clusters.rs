@@ -28,6 +28,7 @@ use crate::execute::Dispatcher;
 use crate::gateway::Gateway;
 use crate::plan::progress::mark_deleted;
 use crate::store::identity::{Added, NewToken, SharedIdentities, TOKENS_OF_A_CLUSTER};
+use crate::store::rehearsal::Run;
 use crate::store::{AuditEvent, SharedStore, SideRecords};
 
 /// A token can be used for so long, unless somebody asks for another time.
@@ -63,19 +64,27 @@ pub(super) fn own_name<T>(request: &Request<T>) -> Option<String> {
     }
 }
 
-pub(super) fn audit_line(actor: &str, action: &str, detail: impl Into<String>) -> AuditEvent {
+/// The line of the audit log about an act; one of a dry run is undone together with the act.
+pub(super) fn audit_line(
+    run: Run,
+    actor: &str,
+    action: &str,
+    detail: impl Into<String>,
+) -> AuditEvent {
     let event = AuditEvent {
         at: Timestamp::now(),
         actor: actor.to_owned(),
         action: action.to_owned(),
         detail: detail.into(),
     };
-    info!(
-        actor,
-        action,
-        detail = event.detail,
-        "an administrator acts"
-    );
+    if !run.is_dry() {
+        info!(
+            actor,
+            action,
+            detail = event.detail,
+            "an administrator acts"
+        );
+    }
     event
 }
 
@@ -109,6 +118,22 @@ fn labels(
     Ok(labels)
 }
 
+impl Clusters {
+    /// Sessions of a cluster at this replica.
+    fn sessions(&self, cluster: &ClusterId) -> u32 {
+        self.gateway.is_connected(cluster).into()
+    }
+
+    /// Tokens of a cluster that somebody could still join with.
+    async fn usable_tokens(&self, cluster: &ClusterId) -> Result<u32, Status> {
+        let tokens = self.identities.tokens(Some(cluster), LISTED).await;
+        let now = Timestamp::now();
+        let usable = tokens.map_err(failed)?.into_iter();
+        let usable = usable.filter(|record| token::state(record, now) == token::USABLE);
+        Ok(u32::try_from(usable.count()).unwrap_or(u32::MAX))
+    }
+}
+
 #[tonic::async_trait]
 impl ClusterService for Clusters {
     async fn add_cluster(
@@ -117,6 +142,7 @@ impl ClusterService for Clusters {
     ) -> Result<Response<AddClusterResponse>, Status> {
         Target::note(&request, || request.get_ref().cluster_id.clone());
         let actor = actor(&request);
+        let run = Target::run(&request, request.get_ref().validate_only);
         let request = request.into_inner();
         let Some(authority) = &self.authority else {
             return Err(Status::failed_precondition(
@@ -139,8 +165,9 @@ impl ClusterService for Clusters {
         };
         let token_id = new.id.clone();
         let detail = format!("token {token_id} for cluster {cluster}, until {expires_at}");
-        let event = audit_line(&actor, "TokenCreated", detail);
-        let added = self.identities.add_cluster(labels, new, event).await;
+        let event = audit_line(run, &actor, "TokenCreated", detail);
+        let identities = run.identities(&self.identities);
+        let added = identities.add_cluster(labels, new, event).await;
         match added.map_err(failed)? {
             Added::Stored => {}
             Added::Revoked => {
@@ -155,8 +182,13 @@ impl ClusterService for Clusters {
                 )));
             }
         }
+        // The token of a dry run is stored nowhere, and good for nothing.
+        let (token, token_id) = match run {
+            Run::Earnest => (text.expose_secret().to_owned(), token_id),
+            Run::Dry => Default::default(),
+        };
         Ok(Response::new(AddClusterResponse {
-            token: text.expose_secret().to_owned(),
+            token,
             token_id,
             expires_at: Some(time(expires_at)),
             agents_url: self.agents_url.clone(),
@@ -196,16 +228,20 @@ impl ClusterService for Clusters {
     ) -> Result<Response<RevokeTokenResponse>, Status> {
         Target::note(&request, || format!("token {}", request.get_ref().token_id));
         let actor = actor(&request);
+        let run = Target::run(&request, request.get_ref().validate_only);
         let id = request.into_inner().token_id;
         let shown: String = id.chars().take(80).collect();
-        let event = audit_line(&actor, "TokenRevoked", format!("token {shown}"));
-        let revoked = self.identities.revoke_token(&id, event).await;
-        if revoked.map_err(failed)?.is_none() {
+        let event = audit_line(run, &actor, "TokenRevoked", format!("token {shown}"));
+        let identities = run.identities(&self.identities);
+        let revoked = identities.revoke_token(&id, event).await;
+        let Some(cluster) = revoked.map_err(failed)? else {
             return Err(Status::not_found(format!(
                 "there is no token {shown:?}; `nabuctl cluster token list` shows them"
             )));
-        }
-        Ok(Response::new(RevokeTokenResponse {}))
+        };
+        Ok(Response::new(RevokeTokenResponse {
+            cluster_id: cluster.to_string(),
+        }))
     }
 
     async fn revoke_cluster(
@@ -214,14 +250,19 @@ impl ClusterService for Clusters {
     ) -> Result<Response<RevokeClusterResponse>, Status> {
         Target::note(&request, || request.get_ref().cluster_id.clone());
         let actor = actor(&request);
+        let run = Target::run(&request, request.get_ref().validate_only);
         let cluster = cluster_id("cluster_id", &request.into_inner().cluster_id)?;
-        let event = audit_line(&actor, "ClusterRevoked", cluster.to_string());
-        let done = self.identities.set_revoked(&cluster, true, event).await;
+        let event = audit_line(run, &actor, "ClusterRevoked", cluster.to_string());
+        let identities = run.identities(&self.identities);
+        let done = identities.set_revoked(&cluster, true, event).await;
         if !done.map_err(failed)? {
             return Err(unknown(&cluster));
         }
-        self.gateway.dismiss_revoked(&cluster);
-        Ok(Response::new(RevokeClusterResponse {}))
+        let sessions = self.sessions(&cluster);
+        if !run.is_dry() {
+            self.gateway.dismiss_revoked(&cluster);
+        }
+        Ok(Response::new(RevokeClusterResponse { sessions }))
     }
 
     async fn restore_cluster(
@@ -230,9 +271,11 @@ impl ClusterService for Clusters {
     ) -> Result<Response<RestoreClusterResponse>, Status> {
         Target::note(&request, || request.get_ref().cluster_id.clone());
         let actor = actor(&request);
+        let run = Target::run(&request, request.get_ref().validate_only);
         let cluster = cluster_id("cluster_id", &request.into_inner().cluster_id)?;
-        let event = audit_line(&actor, "ClusterRestored", cluster.to_string());
-        let done = self.identities.set_revoked(&cluster, false, event).await;
+        let event = audit_line(run, &actor, "ClusterRestored", cluster.to_string());
+        let identities = run.identities(&self.identities);
+        let done = identities.set_revoked(&cluster, false, event).await;
         if !done.map_err(failed)? {
             return Err(unknown(&cluster));
         }
@@ -245,17 +288,27 @@ impl ClusterService for Clusters {
     ) -> Result<Response<RemoveClusterResponse>, Status> {
         Target::note(&request, || request.get_ref().cluster_id.clone());
         let actor = actor(&request);
+        let run = Target::run(&request, request.get_ref().validate_only);
         let cluster = cluster_id("cluster_id", &request.into_inner().cluster_id)?;
-        let event = audit_line(&actor, "ClusterRemoved", cluster.to_string());
-        let done = self.identities.remove_cluster(&cluster, event).await;
+        let tokens = self.usable_tokens(&cluster).await?;
+        let event = audit_line(run, &actor, "ClusterRemoved", cluster.to_string());
+        let identities = run.identities(&self.identities);
+        let done = identities.remove_cluster(&cluster, event).await;
         let done = done.map_err(failed)?;
         let unfinished = self.store.unfinished_of(&cluster).await.map_err(failed)?;
         // A removal that was interrupted is finished by the next one.
         if !done && unfinished.is_empty() {
             return Err(unknown(&cluster));
         }
+        let answer = RemoveClusterResponse {
+            cancelled: unfinished.len() as u64,
+            sessions: self.sessions(&cluster),
+            tokens,
+        };
+        if run.is_dry() {
+            return Ok(Response::new(answer));
+        }
         self.gateway.dismiss_revoked(&cluster);
-        let cancelled = unfinished.len() as u64;
         for (uid, _) in unfinished {
             let key = ResponseKey {
                 cluster: cluster.clone(),
@@ -272,7 +325,7 @@ impl ClusterService for Clusters {
             self.dispatcher.deleted(key);
         }
         self.gateway.forget(&cluster);
-        Ok(Response::new(RemoveClusterResponse { cancelled }))
+        Ok(Response::new(answer))
     }
 
     async fn rebind_cluster(
@@ -281,6 +334,7 @@ impl ClusterService for Clusters {
     ) -> Result<Response<RebindClusterResponse>, Status> {
         Target::note(&request, || request.get_ref().cluster_id.clone());
         let actor = actor(&request);
+        let run = Target::run(&request, request.get_ref().validate_only);
         let request = request.into_inner();
         let cluster = cluster_id("cluster_id", &request.cluster_id)?;
         let uid = request.kube_system_uid;
@@ -295,16 +349,20 @@ impl ClusterService for Clusters {
         } else {
             &uid
         };
-        let event = audit_line(&actor, "ClusterRebound", format!("{cluster} to {to}"));
-        let before = self.identities.rebind_cluster(&cluster, &uid, event).await;
+        let event = audit_line(run, &actor, "ClusterRebound", format!("{cluster} to {to}"));
+        let identities = run.identities(&self.identities);
+        let before = identities.rebind_cluster(&cluster, &uid, event).await;
         let Some(previous) = before.map_err(failed)? else {
             return Err(unknown(&cluster));
         };
-        if previous != uid {
+        let ends = previous != uid;
+        let sessions = if ends { self.sessions(&cluster) } else { 0 };
+        if ends && !run.is_dry() {
             self.gateway.dismiss_rebound(&cluster);
         }
         Ok(Response::new(RebindClusterResponse {
             previous_kube_system_uid: previous,
+            sessions,
         }))
     }
 }

@@ -17,21 +17,50 @@ use super::journal::Journal;
 use super::roles::{self, Method, Roles};
 use super::{DOMAIN, shortened};
 use crate::store::AdminCall;
+use crate::store::rehearsal::Run;
 
-/// What a call is about, for the audit log: the method fills it in, the layer reads it.
+/// How the audit log marks a call that has changed nothing because nothing was to be changed.
+const DRY_RUN: &str = "dry run";
+
+/// What a call is about, and whether it is a dry run, for the audit log: the method fills it in, the layer reads it.
 #[derive(Clone, Debug, Default)]
-pub struct Target(Arc<OnceLock<String>>);
+pub struct Target(Arc<Noted>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    about: OnceLock<String>,
+    run: OnceLock<Run>,
+}
 
 impl Target {
     /// Says what a call is about, once.
     pub(super) fn note<T>(request: &tonic::Request<T>, text: impl FnOnce() -> String) {
         if let Some(target) = request.extensions().get::<Self>() {
-            target.0.get_or_init(|| shortened(&text()));
+            target.0.about.get_or_init(|| shortened(&text()));
+        }
+    }
+
+    /// How a call is to be run, by its field `validate_only`; the audit log tells a dry run.
+    pub(super) fn run<T>(request: &tonic::Request<T>, validate_only: bool) -> Run {
+        let run = Run::of(validate_only);
+        match request.extensions().get::<Self>() {
+            Some(target) => *target.0.run.get_or_init(|| run),
+            None => run,
         }
     }
 
     fn text(&self) -> String {
-        self.0.get().cloned().unwrap_or_default()
+        self.0.about.get().cloned().unwrap_or_default()
+    }
+
+    /// The words of a line of the audit log, with what the call ended with.
+    fn detail(&self, end: String) -> String {
+        let dry = self.0.run.get().is_some_and(|run| run.is_dry());
+        match (dry, end.is_empty()) {
+            (false, _) => end,
+            (true, true) => DRY_RUN.to_owned(),
+            (true, false) => format!("{DRY_RUN}: {end}"),
+        }
     }
 }
 
@@ -134,7 +163,8 @@ where
         let mut inner = std::mem::replace(&mut self.inner, fresh);
         Box::pin(async move {
             let answer = inner.call(request).await?;
-            let (code, detail) = outcome(&answer);
+            let (code, end) = outcome(&answer);
+            let detail = target.detail(end);
             let call = AdminCall {
                 target: target.text(),
                 ..call

@@ -48,6 +48,7 @@ impl OperationsService for Admin {
                 .unwrap_or_default(),
             commit: build::COMMIT.to_owned(),
             rustc: build::RUSTC.to_owned(),
+            validate_only_methods: nabu_proto::methods_with_field("nabu.admin.v1", "validate_only"),
         }))
     }
 
@@ -154,13 +155,11 @@ impl OperationsService for Admin {
         request: Request<SetLogLevelRequest>,
     ) -> Result<Response<SetLogLevelResponse>, Status> {
         Target::note(&request, || request.get_ref().level.clone());
-        let SetLogLevelRequest {
-            level,
-            validate_only,
-        } = request.into_inner();
+        let run = Target::run(&request, request.get_ref().validate_only);
+        let level = request.into_inner().level;
         telemetry::check_level(&level).map_err(|error| invalid("level", error.to_string()))?;
         let previous_level = telemetry::level().unwrap_or_default();
-        if !validate_only {
+        if !run.is_dry() {
             telemetry::set_level(&level)
                 .map_err(|error| refused("LOG_NOT_STARTED", error.to_string()))?;
             warn!(level, previous_level, "the level of the log was set");

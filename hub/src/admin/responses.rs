@@ -25,6 +25,7 @@ use crate::execute::operate::{Carried, Operator, Order};
 use crate::plan::Policy;
 use crate::plan::operate::Wish;
 use crate::response::Response as Record;
+use crate::store::rehearsal::Run;
 
 /// Audit lines that one response shows.
 const HISTORY: u32 = 500;
@@ -169,11 +170,10 @@ impl ResponseService for Admin {
         Target::note(&request, || {
             about_response(&about.cluster_id, &about.uid_or_name)
         });
+        let run = Target::run(&request, about.validate_only);
         let key = self.find(&about.cluster_id, &about.uid_or_name).await?;
         let order = Order::Retry;
-        let (response, message) = self
-            .order(&key, order, actor(&request), about.validate_only)
-            .await?;
+        let (response, message) = self.order(&key, order, actor(&request), run).await?;
         Ok(Response::new(RetryResponseResponse {
             response: Some(response),
             message,
@@ -188,12 +188,13 @@ impl ResponseService for Admin {
         Target::note(&request, || {
             about_response(&about.cluster_id, &about.uid_or_name)
         });
+        let run = Target::run(&request, about.validate_only);
         let key = self.find(&about.cluster_id, &about.uid_or_name).await?;
         let actor = actor(&request);
         let order = Order::Cancel {
             reason: reason(&about.reason, &actor)?,
         };
-        let (response, message) = self.order(&key, order, actor, about.validate_only).await?;
+        let (response, message) = self.order(&key, order, actor, run).await?;
         Ok(Response::new(CancelResponseResponse {
             response: Some(response),
             message,
@@ -248,10 +249,10 @@ impl Admin {
         key: &ResponseKey,
         order: Order,
         actor: String,
-        validate_only: bool,
+        run: Run,
     ) -> Result<(nabu_proto::admin_v1::Response, String), Status> {
         let mut record = self.record(key).await?;
-        let (wish, progress): Carried = if validate_only {
+        let (wish, progress): Carried = if run.is_dry() {
             Operator::rehearse(&record, &order)
         } else {
             let carried = self.operator.carry_out(key, order, &actor).await;

@@ -278,6 +278,14 @@ mod tests {
     }
 
     #[test]
+    fn every_method_that_changes_something_can_say_first_what_would_happen() {
+        let heeding = nabu_proto::methods_with_field("nabu.admin.v1", "validate_only");
+        let changing = METHODS.iter().filter(|(_, method)| method.changes);
+        let changing: BTreeSet<_> = changing.map(|(path, _)| (*path).to_owned()).collect();
+        assert_eq!(heeding.into_iter().collect::<BTreeSet<_>>(), changing);
+    }
+
+    #[test]
     fn a_method_that_nobody_has_put_into_the_table_is_for_admins() {
         let method = method("nabu.admin.v1.NewService/Drop");
         assert_eq!((method.least, method.changes), (Role::Admin, true));

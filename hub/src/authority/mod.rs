@@ -34,6 +34,7 @@ use self::signer::{Issued, RequestedKey, SignError, Signer};
 use crate::config::AuthorityArgs;
 use crate::pki::{PkiError, Subject};
 use crate::store::identity::{AuthorityRecord, AuthorityState, SharedIdentities};
+use crate::store::rehearsal::Run;
 use crate::store::{AuditEvent, StoreError};
 
 /// The hub makes its own certificate for so long, and anew at two thirds.
@@ -230,20 +231,30 @@ impl HubAuthority {
         own.chain(others).collect()
     }
 
-    /// The trusted authorities for people, the one that certifies first.
-    pub fn view(&self) -> (AuthorityState, Vec<AuthorityView>) {
+    /// Which authorities are in use.
+    pub fn state(&self) -> AuthorityState {
+        self.ring.load().state.clone()
+    }
+
+    /// The authorities that a state names, as far as there are any, for people; the one that certifies first.
+    pub fn view_in(&self, state: &AuthorityState) -> Vec<AuthorityView> {
         let ring = self.ring.load();
-        let views = ordered(&ring).map(|known| {
+        let views = ring.known.iter().map(|known| {
             let pin = known.signer.pin();
             AuthorityView {
                 pin,
-                issuing: ring.state.issuing == pin.to_string(),
-                serving: ring.state.serving == pin.to_string(),
+                issuing: state.issuing == pin.to_string(),
+                serving: state.serving == pin.to_string(),
                 created_at: known.created_at,
                 not_after: known.signer.not_after(),
             }
         });
-        (ring.state.clone(), views.collect())
+        let named = |view: &AuthorityView| {
+            view.issuing || view.serving || state.incoming.as_deref() == Some(&view.pin.to_string())
+        };
+        let mut views: Vec<_> = views.filter(named).collect();
+        views.sort_by_key(|view| !view.issuing);
+        views
     }
 
     /// Makes a certificate for the agent of a cluster. Whoever asks for it has to be allowed to, and has to store the
@@ -278,6 +289,20 @@ impl HubAuthority {
             .sign(&subject, &self.domain, key, now, lifetime)
     }
 
+    /// Until when a certificate for an administrator would be good; none is made.
+    ///
+    /// # Errors
+    /// Where [`HubAuthority::certify_admin`] has one before it signs.
+    pub fn admin_until(
+        &self,
+        name: &str,
+        now: Timestamp,
+        lifetime: Duration,
+    ) -> Result<Timestamp, SignError> {
+        self.issuing()?
+            .until(&Subject::admin(name), &self.domain, now, lifetime)
+    }
+
     fn issuing(&self) -> Result<Arc<Signer>, SignError> {
         let ring = self.ring.load();
         ring.signer(&ring.state.issuing)
@@ -285,11 +310,16 @@ impl HubAuthority {
             .ok_or_else(|| SignError::Authority("it is gone".to_owned()))
     }
 
-    /// Begins a rotation: a new authority certifies from now on.
+    /// Begins a rotation: a new authority certifies from now on. Gives the state that it leads to. In a dry run the new
+    /// authority is made as well, stored nowhere, and gone with this call.
     ///
     /// # Errors
     /// If one is under way, or the store fails.
-    pub async fn start_rotation(&self, actor: &str) -> Result<(), AuthorityError> {
+    pub async fn start_rotation(
+        &self,
+        run: Run,
+        actor: &str,
+    ) -> Result<AuthorityState, AuthorityError> {
         let Source::Stored(sealing) = &self.source else {
             return Err(AuthorityError::FromFiles);
         };
@@ -297,42 +327,51 @@ impl HubAuthority {
         let (signer, record) = new_authority(sealing, &self.domain, now)?;
         let state = rotation::start(&self.ring.load().state, signer.pin())?;
         let detail = format!("the new authority is {}", signer.pin());
-        self.change(state, Some(record), actor, "RotationStarted", detail)
-            .await
+        let step = ("RotationStarted", detail);
+        self.change(run, state, Some(record), actor, step).await
     }
 
-    /// Lets the old authority certify again.
+    /// Lets the old authority certify again. Gives the state that it leads to.
     ///
     /// # Errors
     /// If no rotation goes forward, or the store fails.
-    pub async fn roll_back_rotation(&self, actor: &str) -> Result<(), AuthorityError> {
+    pub async fn roll_back_rotation(
+        &self,
+        run: Run,
+        actor: &str,
+    ) -> Result<AuthorityState, AuthorityError> {
         self.must_be_built_in()?;
         let state = rotation::roll_back(&self.ring.load().state)?;
         let detail = format!("{} certifies again", state.issuing);
-        self.change(state, None, actor, "RotationRolledBack", detail)
-            .await
+        let step = ("RotationRolledBack", detail);
+        self.change(run, state, None, actor, step).await
     }
 
-    /// Ends the trust in the authority that is to go.
+    /// Ends the trust in the authority that is to go. Gives the state that it leads to, and who is left behind.
     ///
     /// # Errors
     /// If somebody depends on it and nobody forces it, or the store fails.
-    pub async fn finish_rotation(&self, force: bool, actor: &str) -> Result<(), AuthorityError> {
+    pub async fn finish_rotation(
+        &self,
+        run: Run,
+        force: bool,
+        actor: &str,
+    ) -> Result<(AuthorityState, Vec<String>), AuthorityError> {
         self.must_be_built_in()?;
-        let waiting = self.waiting().await?;
+        let waiting = self.waiting_in(&self.state()).await?;
         let state = rotation::finish(&self.ring.load().state, &waiting, force)?;
         let detail = format!("{} is the only authority", state.serving);
-        self.change(state, None, actor, "RotationFinished", detail)
-            .await
+        let step = ("RotationFinished", detail);
+        let state = self.change(run, state, None, actor, step).await?;
+        Ok((state, waiting))
     }
 
-    /// Who depends on the authority that is to go.
+    /// Who depends on the authority that is to go in a state.
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn waiting(&self) -> Result<Vec<String>, StoreError> {
-        let state = self.ring.load().state.clone();
-        match rotation::outgoing(&state) {
+    pub async fn waiting_in(&self, state: &AuthorityState) -> Result<Vec<String>, StoreError> {
+        match rotation::outgoing(state) {
             Some(pin) => self.identities.certified_by(pin, Timestamp::now()).await,
             None => Ok(Vec::new()),
         }
@@ -353,23 +392,32 @@ impl HubAuthority {
 
     async fn change(
         &self,
+        run: Run,
         state: AuthorityState,
         new: Option<AuthorityRecord>,
         actor: &str,
-        action: &str,
-        detail: String,
-    ) -> Result<(), AuthorityError> {
-        info!(actor, action, detail, "the authorities change");
+        (action, detail): (&str, String),
+    ) -> Result<AuthorityState, AuthorityError> {
+        if !run.is_dry() {
+            info!(actor, action, detail, "the authorities change");
+        }
         let event = AuditEvent {
             at: Timestamp::now(),
             actor: actor.to_owned(),
             action: action.to_owned(),
             detail,
         };
-        if !self.identities.put_authorities(state, new, event).await? {
+        let identities = run.identities(&self.identities);
+        if !identities
+            .put_authorities(state.clone(), new, event)
+            .await?
+        {
             return Err(AuthorityError::Raced);
         }
-        self.refresh().await
+        if !run.is_dry() {
+            self.refresh().await?;
+        }
+        Ok(state)
     }
 
     /// Takes over what other replicas have changed, and makes the hub's own certificate anew in time, until `shutdown`.

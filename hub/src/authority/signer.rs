@@ -158,6 +158,21 @@ impl Signer {
         self.sign_key(subject, domain, &key.0, now, (pki::BACKDATED, lifetime))
     }
 
+    /// When a certificate would run out: everything of [`Signer::sign`] that can be refused before a key is looked at.
+    ///
+    /// # Errors
+    /// If the subject's name cannot be certified.
+    pub fn until(
+        &self,
+        subject: &Subject,
+        domain: &TrustDomain,
+        now: Timestamp,
+        lifetime: Duration,
+    ) -> Result<Timestamp, SignError> {
+        pki::leaf_params(subject, domain, now.into(), (pki::BACKDATED, lifetime))?;
+        Ok(in_whole_seconds(now + lifetime))
+    }
+
     /// The same for a key of our own, valid from `validity.0` before `now` to `validity.1` after it.
     pub(super) fn sign_key(
         &self,
@@ -177,8 +192,6 @@ impl Signer {
             .signed_by(key, &self.issuer)
             .map_err(pki::PkiError::from)?;
         let identity = subject.identity();
-        // Dates in certificates are whole seconds.
-        let until = now + validity.1;
         let record = CertificateRecord {
             fingerprint: hex::encode(Sha256::digest(certificate.der())),
             serial: hex::encode(serial),
@@ -189,13 +202,18 @@ impl Signer {
             },
             authority: self.pin.to_string(),
             issued_at: now,
-            not_after: Timestamp::from_second(until.as_second()).unwrap_or(until),
+            not_after: in_whole_seconds(now + validity.1),
         };
         Ok(Issued {
             certificate: certificate.der().clone(),
             record,
         })
     }
+}
+
+/// As dates in certificates are.
+fn in_whole_seconds(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
 #[cfg(test)]

@@ -33,6 +33,9 @@ pub fn hash(token: &SecretString) -> [u8; 32] {
     Sha256::digest(token.expose_secret().as_bytes()).into()
 }
 
+/// What lists say of a token that somebody can join with.
+pub const USABLE: &str = "Usable";
+
 /// What lists say of a token.
 pub fn state(record: &TokenRecord, now: Timestamp) -> &'static str {
     if record.used.is_some() {
@@ -42,7 +45,7 @@ pub fn state(record: &TokenRecord, now: Timestamp) -> &'static str {
     } else if record.token.expires_at <= now {
         "Expired"
     } else {
-        "Usable"
+        USABLE
     }
 }
 

@@ -18,8 +18,8 @@ use tonic::Code;
 
 use super::client::{self, Hub, explain};
 use super::commands::{AuditCommand, Named, ResponseCommand, RouteCommand, wire_time};
+use super::dry_run::{look_first, say};
 use super::output::{Out, Output};
-use super::table::visible;
 use super::{Connection, view};
 
 /// How often a list is asked for again.
@@ -131,6 +131,7 @@ pub(super) async fn response(
                 uid_or_name: name,
                 validate_only: dry_run,
             };
+            look_first(hub.channel(), dry_run, "ResponseService/RetryResponse").await?;
             let answer = hub.responses().retry_response(request).await;
             say(&answer.map_err(explain)?.into_inner().message, dry_run, out)
         }
@@ -146,15 +147,11 @@ pub(super) async fn response(
                 reason,
                 validate_only: dry_run,
             };
+            look_first(hub.channel(), dry_run, "ResponseService/CancelResponse").await?;
             let answer = hub.responses().cancel_response(request).await;
             say(&answer.map_err(explain)?.into_inner().message, dry_run, out)
         }
     }
-}
-
-fn say(message: &str, dry_run: bool, out: Out<'_>) -> anyhow::Result<()> {
-    let note = if dry_run { " (dry run)" } else { "" };
-    Ok(writeln!(out, "{}{note}", visible(message))?)
 }
 
 /// Prints a list, and gives the place where a watch goes on.
@@ -363,6 +360,7 @@ pub(super) async fn log_level(
         level,
         validate_only: dry_run,
     };
+    look_first(hub.channel(), dry_run, "OperationsService/SetLogLevel").await?;
     let answer = hub.operations().set_log_level(request).await;
     let answer = answer.map_err(explain)?.into_inner();
     let message = format!("{} instead of {}", answer.level, answer.previous_level);

@@ -25,6 +25,11 @@ pub(super) struct Hub {
 }
 
 impl Hub {
+    /// The connection itself.
+    pub(super) fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
     /// Questions about clusters and responses.
     pub(super) fn clusters(&self) -> AdminServiceClient<Channel> {
         AdminServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_ANSWER)
@@ -54,7 +59,7 @@ pub(super) async fn channel(connection: &Connection) -> anyhow::Result<Channel> 
 /// Connects to a hub.
 pub(super) async fn connect_to(way: &Way) -> anyhow::Result<Hub> {
     let hub = &way.hub;
-    if hub.starts_with("unix:") {
+    if way.is_socket() {
         let channel = endpoint(hub)?.connect().await.with_context(|| {
             format!("cannot reach the hub's admin socket at {hub}; are you root or the hub's user?")
         });

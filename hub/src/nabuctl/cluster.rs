@@ -1,5 +1,6 @@
 //! `nabuctl cluster`: what changes who may speak for a cluster.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
@@ -13,7 +14,9 @@ use nabu_proto::admin_v1::{
 use serde_json::json;
 use tonic::transport::Channel;
 
-use super::client::{channel, explain};
+use super::client::explain;
+use super::dry_run::{channel_for, count, say};
+use super::output::print_value;
 use super::{Connection, Output, view};
 
 /// What `cluster add` is told.
@@ -37,6 +40,9 @@ pub struct AddArgs {
     /// Print a values file for the chart instead of the command.
     #[arg(long)]
     values: bool,
+    /// Only say what would happen.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// About join tokens.
@@ -53,6 +59,9 @@ pub enum TokenCommand {
     Revoke {
         /// The token, as the list names it.
         token: String,
+        /// Only say what would happen.
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 
@@ -64,8 +73,25 @@ pub(super) enum Act {
     Remove,
 }
 
-async fn connect(connection: &Connection) -> anyhow::Result<ClusterServiceClient<Channel>> {
-    Ok(ClusterServiceClient::new(channel(connection).await?))
+impl Act {
+    const fn method(self) -> &'static str {
+        match self {
+            Self::Revoke => "RevokeCluster",
+            Self::Restore => "RestoreCluster",
+            Self::Remove => "RemoveCluster",
+        }
+    }
+}
+
+/// Connects for an order by this method of the service.
+async fn connect(
+    connection: &Connection,
+    dry_run: bool,
+    method: &str,
+) -> anyhow::Result<ClusterServiceClient<Channel>> {
+    let method = format!("ClusterService/{method}");
+    let channel = channel_for(connection, dry_run, &method).await?;
+    Ok(ClusterServiceClient::new(channel))
 }
 
 pub(super) async fn add(
@@ -74,12 +100,15 @@ pub(super) async fn add(
     output: Output,
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<()> {
+    let dry_run = args.dry_run;
+    let labels: BTreeMap<_, _> = args.labels.into_iter().collect();
     let request = AddClusterRequest {
         cluster_id: args.cluster.to_string(),
-        labels: args.labels.into_iter().collect(),
+        labels: labels.clone().into_iter().collect(),
         ttl: Some(args.ttl.try_into()?),
+        validate_only: dry_run,
     };
-    let mut client = connect(connection).await?;
+    let mut client = connect(connection, dry_run, "AddCluster").await?;
     let answer = client.add_cluster(request).await.map_err(explain)?;
     let mut answer = answer.into_inner();
     if let Some(url) = args.agents_url {
@@ -90,8 +119,15 @@ pub(super) async fn add(
         answer: &answer,
         chart: &args.chart,
     };
-    if output == Output::Json {
-        writeln!(out, "{:#}", join.json())?;
+    if matches!(output, Output::Json | Output::Yaml) {
+        let value = if dry_run {
+            join.json_of_dry_run(&labels)
+        } else {
+            join.json()
+        };
+        print_value(&value, output, out)?;
+    } else if dry_run {
+        say(&join.sentence(args.ttl, &labels), dry_run, out)?;
     } else if args.values {
         out.write_all(join.values().as_bytes())?;
     } else {
@@ -122,6 +158,35 @@ impl Join<'_> {
             "caPins": self.answer.ca_pins,
             "trustDomain": self.answer.trust_domain,
         })
+    }
+
+    /// What would be made: no token, but everything else.
+    fn json_of_dry_run(&self, labels: &BTreeMap<String, String>) -> serde_json::Value {
+        json!({
+            "dryRun": true,
+            "clusterId": self.cluster.to_string(),
+            "labels": labels,
+            "expiresAt": self.expires_at(),
+            "hub": self.answer.agents_url,
+            "caPins": self.answer.ca_pins,
+            "trustDomain": self.answer.trust_domain,
+        })
+    }
+
+    fn sentence(&self, ttl: Duration, labels: &BTreeMap<String, String>) -> String {
+        let labels = if labels.is_empty() {
+            "keep its labels, if it has any".to_owned()
+        } else {
+            let pairs = labels.iter().map(|(key, value)| format!("{key}={value}"));
+            format!("have the labels {}", pairs.collect::<Vec<_>>().join(", "))
+        };
+        let ttl = jiff::SignedDuration::try_from(ttl).unwrap_or_default();
+        format!(
+            "cluster {} would get a join token for one agent at {}, good for {ttl:#}, until {}, and {labels}",
+            self.cluster,
+            self.answer.agents_url,
+            self.expires_at(),
+        )
     }
 
     /// A command that can be pasted into a shell: nothing in it needs quoting but what is quoted.
@@ -172,65 +237,95 @@ pub(super) async fn act(
     connection: &Connection,
     act: Act,
     cluster: ClusterId,
+    dry_run: bool,
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<()> {
-    let mut client = connect(connection).await?;
+    let mut client = connect(connection, dry_run, act.method()).await?;
     let cluster_id = cluster.to_string();
-    match act {
+    let message = match act {
         Act::Revoke => {
-            let request = RevokeClusterRequest { cluster_id };
-            client.revoke_cluster(request).await.map_err(explain)?;
-            writeln!(
-                out,
-                "cluster {cluster} is revoked; its session ends, and it gets no other one"
-            )?;
+            let request = RevokeClusterRequest {
+                cluster_id,
+                validate_only: dry_run,
+            };
+            let answer = client.revoke_cluster(request).await.map_err(explain)?;
+            let sessions = count(answer.into_inner().sessions, "session");
+            if dry_run {
+                format!("cluster {cluster} would be revoked; {sessions} would end")
+            } else {
+                format!("cluster {cluster} is revoked; its session ends, and it gets no other one")
+            }
         }
         Act::Restore => {
-            let request = RestoreClusterRequest { cluster_id };
+            let request = RestoreClusterRequest {
+                cluster_id,
+                validate_only: dry_run,
+            };
             client.restore_cluster(request).await.map_err(explain)?;
-            writeln!(
-                out,
-                "cluster {cluster} is restored; its agent comes back within about a minute"
-            )?;
+            if dry_run {
+                format!("cluster {cluster} would be restored")
+            } else {
+                format!("cluster {cluster} is restored; its agent comes back within about a minute")
+            }
         }
         Act::Remove => {
-            let request = RemoveClusterRequest { cluster_id };
+            let request = RemoveClusterRequest {
+                cluster_id,
+                validate_only: dry_run,
+            };
             let answer = client.remove_cluster(request).await.map_err(explain)?;
-            writeln!(
-                out,
-                "cluster {cluster} is removed; {} unfinished responses were asked to end",
-                answer.into_inner().cancelled
-            )?;
+            let answer = answer.into_inner();
+            if dry_run {
+                format!(
+                    "cluster {cluster} would be removed, and its certificates revoked; {} would end, {} would be revoked, {} \
+                    would be asked to end",
+                    count(answer.sessions, "session"),
+                    count(answer.tokens, "usable join token"),
+                    count(answer.cancelled, "unfinished response"),
+                )
+            } else {
+                let cancelled = answer.cancelled;
+                format!(
+                    "cluster {cluster} is removed; {cancelled} unfinished responses were asked to end"
+                )
+            }
         }
-    }
-    Ok(())
+    };
+    say(&message, dry_run, out)
 }
 
 pub(super) async fn rebind(
     connection: &Connection,
     cluster: ClusterId,
     uid: Option<String>,
+    dry_run: bool,
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<()> {
     let to = uid.clone().unwrap_or_default();
     let request = RebindClusterRequest {
         cluster_id: cluster.to_string(),
         kube_system_uid: to,
+        validate_only: dry_run,
     };
-    let mut client = connect(connection).await?;
+    let mut client = connect(connection, dry_run, "RebindCluster").await?;
     let answer = client.rebind_cluster(request).await.map_err(explain)?;
-    let before = answer.into_inner().previous_kube_system_uid;
+    let answer = answer.into_inner();
+    let before = answer.previous_kube_system_uid;
     let before = if before.is_empty() {
         "nothing".to_owned()
     } else {
         before
     };
     let to = uid.unwrap_or_else(|| "the next cluster that opens a session".to_owned());
-    writeln!(
-        out,
-        "cluster id {cluster} was bound to {before}, and is now to {to}"
-    )?;
-    Ok(())
+    let message = if dry_run {
+        let sessions = count(answer.sessions, "session");
+        format!(
+            "cluster id {cluster} is bound to {before}, and would be to {to}; {sessions} would end"
+        )
+    } else {
+        format!("cluster id {cluster} was bound to {before}, and is now to {to}")
+    };
+    say(&message, dry_run, out)
 }
 
 pub(super) async fn token(
@@ -239,22 +334,29 @@ pub(super) async fn token(
     output: Output,
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<()> {
-    let mut client = connect(connection).await?;
     match command {
         TokenCommand::List { cluster } => {
+            let mut client = connect(connection, false, "ListTokens").await?;
             let request = ListTokensRequest {
                 cluster_id: cluster.map(String::from).unwrap_or_default(),
             };
             let answer = client.list_tokens(request).await.map_err(explain)?;
             view::tokens(&answer.into_inner().tokens, output, out)
         }
-        TokenCommand::Revoke { token } => {
+        TokenCommand::Revoke { token, dry_run } => {
+            let mut client = connect(connection, dry_run, "RevokeToken").await?;
             let request = RevokeTokenRequest {
                 token_id: token.clone(),
+                validate_only: dry_run,
             };
-            client.revoke_token(request).await.map_err(explain)?;
-            writeln!(out, "token {token} is revoked")?;
-            Ok(())
+            let answer = client.revoke_token(request).await.map_err(explain)?;
+            let message = if dry_run {
+                let cluster = answer.into_inner().cluster_id;
+                format!("token {token} of cluster {cluster} would be revoked")
+            } else {
+                format!("token {token} is revoked")
+            };
+            say(&message, dry_run, out)
         }
     }
 }

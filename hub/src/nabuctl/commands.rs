@@ -239,6 +239,9 @@ pub enum ContextCommand {
         /// Its name.
         #[arg(add = ArgValueCompleter::new(context_names))]
         name: String,
+        /// Only say what would happen.
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Make or change a context out of --hub, --tls-dir and --server-name.
     Set {
@@ -248,12 +251,18 @@ pub enum ContextCommand {
         /// context's name, instead of --tls-dir.
         #[arg(long)]
         certificate: Option<PathBuf>,
+        /// Only say what would happen.
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Delete a context.
     Delete {
         /// Its name.
         #[arg(add = ArgValueCompleter::new(context_names))]
         name: String,
+        /// Only say what would happen.
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 

@@ -10,8 +10,10 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::dry_run::say;
 use super::output::{Listing, Out, Output};
 use super::{Connection, ContextCommand};
+use crate::pki::check_folder;
 use crate::pki::credentials::Credentials;
 
 /// Where a hub is if nobody says.
@@ -50,6 +52,13 @@ pub(super) struct Way {
     pub(super) hub: String,
     pub(super) tls_dir: PathBuf,
     pub(super) server_name: Option<String>,
+}
+
+impl Way {
+    /// Whether it leads to the socket of the hub's own machine, where no certificate is shown.
+    pub(super) fn is_socket(&self) -> bool {
+        self.hub.starts_with("unix:")
+    }
 }
 
 impl Contexts {
@@ -138,18 +147,23 @@ pub(super) fn run(
 ) -> anyhow::Result<()> {
     let path = path(asked);
     let mut contexts = Contexts::load(&path)?;
-    match command {
+    let dry_run = match command {
         ContextCommand::List => return listing(&contexts).print(output, out),
-        ContextCommand::Use { name } => {
+        ContextCommand::Use { name, dry_run } => {
             contexts.find(&name)?;
             contexts.current = Some(name);
+            dry_run
         }
-        ContextCommand::Set { name, certificate } => {
+        ContextCommand::Set {
+            name,
+            certificate,
+            dry_run,
+        } => {
             let hub = asked
                 .hub
                 .clone()
                 .context("say where the hub is with --hub URL")?;
-            let kept = certificate.map(|from| keep(&from, &path, &name));
+            let kept = certificate.map(|from| keep(&from, &path, &name, dry_run));
             let tls_dir = kept.transpose()?.or_else(|| asked.tls_dir.clone());
             let tls_dir = tls_dir.map(std::path::absolute).transpose()?;
             let server_name = asked.server_name.clone();
@@ -162,19 +176,29 @@ pub(super) fn run(
                 },
             );
             contexts.current.get_or_insert(name);
+            dry_run
         }
-        ContextCommand::Delete { name } => {
+        ContextCommand::Delete { name, dry_run } => {
             contexts.find(&name)?;
             contexts.contexts.remove(&name);
             contexts.current = contexts.current.filter(|current| *current != name);
+            dry_run
         }
+    };
+    if !dry_run {
+        contexts.save(&path)?;
     }
-    contexts.save(&path)?;
-    listing(&contexts).print(output, out)
+    listing(&contexts).print(output, out)?;
+    // Programs asked for the contexts alone.
+    if dry_run && matches!(output, Output::Table | Output::Wide) {
+        let message = format!("{} would say so", path.display());
+        say(&message, dry_run, out)?;
+    }
+    Ok(())
 }
 
 /// Keeps a certificate beside the file with the contexts; gives back the folder.
-fn keep(from: &Path, contexts: &Path, name: &str) -> anyhow::Result<PathBuf> {
+fn keep(from: &Path, contexts: &Path, name: &str, dry_run: bool) -> anyhow::Result<PathBuf> {
     anyhow::ensure!(
         is_name(name),
         "{name:?} cannot name a folder for the certificate: use letters, digits, '-', '_' and '.'"
@@ -188,7 +212,11 @@ fn keep(from: &Path, contexts: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let credentials = Credentials::from_text(&text)
         .with_context(|| format!("{} cannot be used", from.display()))?;
     let folder = contexts.parent().unwrap_or(Path::new(".")).join(name);
-    credentials.write_into(&folder)?;
+    if dry_run {
+        check_folder(&folder)?;
+    } else {
+        credentials.write_into(&folder)?;
+    }
     Ok(folder)
 }
 

@@ -11,6 +11,7 @@ mod cluster;
 mod commands;
 mod completion;
 mod context;
+mod dry_run;
 mod failure;
 mod output;
 mod pki;
@@ -175,18 +176,27 @@ pub enum ClusterCommand {
         /// The cluster id.
         #[arg(add = ArgValueCompleter::new(completion::cluster_names))]
         cluster: ClusterId,
+        /// Only say what would happen.
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Take a revocation back.
     Restore {
         /// The cluster id.
         #[arg(add = ArgValueCompleter::new(completion::cluster_names))]
         cluster: ClusterId,
+        /// Only say what would happen.
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Forget a cluster: ends its session, revokes its certificates and tokens for good, cancels what is unfinished.
     Remove {
         /// The cluster id.
         #[arg(add = ArgValueCompleter::new(completion::cluster_names))]
         cluster: ClusterId,
+        /// Only say what would happen.
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Let another Kubernetes cluster take over a cluster id.
     Rebind {
@@ -196,6 +206,9 @@ pub enum ClusterCommand {
         /// UID of the namespace kube-system of the cluster that takes over. The next one that opens a session if not given.
         #[arg(long, value_name = "UID")]
         to: Option<String>,
+        /// Only say what would happen.
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Join tokens.
     #[command(subcommand)]
@@ -213,6 +226,9 @@ pub enum PkiCommand {
         /// Trust domain of the fleet.
         #[arg(long, default_value = "nabu")]
         trust_domain: String,
+        /// Only say what would happen.
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Make a certificate: ca.crt, tls.crt and tls.key.
     Issue {
@@ -225,6 +241,9 @@ pub enum PkiCommand {
         /// Days that it is valid.
         #[arg(long, default_value_t = crate::pki::DEFAULT_DAYS, value_parser = clap::value_parser!(u32).range(1..=3650))]
         days: u32,
+        /// Only say what would happen.
+        #[arg(long, global = true)]
+        dry_run: bool,
         /// Whom it is for.
         #[command(subcommand)]
         subject: SubjectCommand,
@@ -276,18 +295,20 @@ pub async fn run(cli: Cli, out: Out<'_>) -> anyhow::Result<()> {
         Command::Cluster(ClusterCommand::Add(args)) => {
             cluster::add(&connection, args, output, out).await
         }
-        Command::Cluster(ClusterCommand::Revoke { cluster }) => {
-            cluster::act(&connection, Act::Revoke, cluster, out).await
+        Command::Cluster(ClusterCommand::Revoke { cluster, dry_run }) => {
+            cluster::act(&connection, Act::Revoke, cluster, dry_run, out).await
         }
-        Command::Cluster(ClusterCommand::Restore { cluster }) => {
-            cluster::act(&connection, Act::Restore, cluster, out).await
+        Command::Cluster(ClusterCommand::Restore { cluster, dry_run }) => {
+            cluster::act(&connection, Act::Restore, cluster, dry_run, out).await
         }
-        Command::Cluster(ClusterCommand::Remove { cluster }) => {
-            cluster::act(&connection, Act::Remove, cluster, out).await
+        Command::Cluster(ClusterCommand::Remove { cluster, dry_run }) => {
+            cluster::act(&connection, Act::Remove, cluster, dry_run, out).await
         }
-        Command::Cluster(ClusterCommand::Rebind { cluster, to }) => {
-            cluster::rebind(&connection, cluster, to, out).await
-        }
+        Command::Cluster(ClusterCommand::Rebind {
+            cluster,
+            to,
+            dry_run,
+        }) => cluster::rebind(&connection, cluster, to, dry_run, out).await,
         Command::Cluster(ClusterCommand::Token(command)) => {
             cluster::token(&connection, command, output, out).await
         }

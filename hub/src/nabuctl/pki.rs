@@ -1,12 +1,35 @@
 //! `nabuctl pki`: certificates as files.
 
+use std::path::Path;
+
+use super::dry_run::say;
 use super::output::Out;
 use super::{PkiCommand, SubjectCommand};
-use crate::pki::{Authority, Subject};
+use crate::pki::{Authority, Subject, holds_certificate};
+
+/// What a dry run adds if there is a certificate in the folder already.
+pub(super) fn replaced(folder: &Path) -> &'static str {
+    if holds_certificate(folder) {
+        ", in place of those that are there"
+    } else {
+        ""
+    }
+}
 
 pub(super) fn run(command: PkiCommand, out: Out<'_>) -> anyhow::Result<()> {
     match command {
-        PkiCommand::Init { dir, trust_domain } => {
+        PkiCommand::Init {
+            dir,
+            trust_domain,
+            dry_run,
+        } => {
+            if dry_run {
+                let domain = Authority::check_new(&dir, &trust_domain)?;
+                let folder = dir.display();
+                let message =
+                    format!("would make the authority of trust domain {domain} in {folder}");
+                return say(&message, dry_run, out);
+            }
             let authority = Authority::create(&dir, &trust_domain)?;
             writeln!(
                 out,
@@ -19,6 +42,7 @@ pub(super) fn run(command: PkiCommand, out: Out<'_>) -> anyhow::Result<()> {
             ca,
             out: folder,
             days,
+            dry_run,
             subject,
         } => {
             let authority = Authority::open(&ca)?;
@@ -34,7 +58,17 @@ pub(super) fn run(command: PkiCommand, out: Out<'_>) -> anyhow::Result<()> {
                     })
                 }
             };
-            authority.issue_into(&subject.with_days(days), &folder)?;
+            let subject = subject.with_days(days);
+            if dry_run {
+                authority.check_issue(&subject, &folder)?;
+                let message = format!(
+                    "would write ca.crt, tls.crt and tls.key to {}, valid for {days} days{}",
+                    folder.display(),
+                    replaced(&folder)
+                );
+                return say(&message, dry_run, out);
+            }
+            authority.issue_into(&subject, &folder)?;
             writeln!(
                 out,
                 "wrote ca.crt, tls.crt and tls.key to {}, valid for {days} days",

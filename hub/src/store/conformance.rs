@@ -2,6 +2,7 @@
 
 mod admin;
 mod group;
+pub(crate) mod rehearsal;
 pub(crate) mod retention;
 mod updates;
 

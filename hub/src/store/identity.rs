@@ -152,6 +152,10 @@ pub enum Redeemed {
 /// What enrolment asks of an engine. Every write is durable when its call returns, together with its audit line.
 #[async_trait]
 pub trait IdentityStore: AdministratorStore + Send + Sync {
+    /// The same identities, for a rehearsal: every call writes as in earnest, answers what it would answer, and is undone
+    /// before it returns.
+    fn rehearsal(&self) -> SharedIdentities;
+
     /// Stores a token, and the cluster if it is new or was removed. `labels` replace the cluster's if there are any.
     async fn add_cluster(
         &self,

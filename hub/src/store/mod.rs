@@ -11,6 +11,7 @@ mod conformance;
 pub mod identity;
 #[cfg(test)]
 mod identity_conformance;
+pub mod rehearsal;
 pub mod sqlite;
 
 use std::collections::{BTreeMap, HashSet};

@@ -5,6 +5,7 @@ mod bed;
 mod budgets;
 mod clusters;
 mod completion;
+mod dry_run;
 mod filters;
 mod grpcurl;
 mod keys;

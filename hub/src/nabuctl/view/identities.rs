@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::json::json_time;
 use super::text::time;
+use crate::nabuctl::dry_run::mark;
 use crate::nabuctl::output::{Listing, Out, Output, print_value};
 
 /// Join tokens, without the tokens.
@@ -49,12 +50,27 @@ pub(in crate::nabuctl) fn tokens(
     listing.print(output, out)
 }
 
+/// What a step of a rotation leads to.
+#[derive(Debug, Default)]
+pub(in crate::nabuctl) struct RotationStep {
+    /// The authorities after it.
+    pub(in crate::nabuctl) rotation: Option<Rotation>,
+    /// Who has to be enrolled again.
+    pub(in crate::nabuctl) left_behind: Vec<String>,
+    /// What would become of our own certificate, if that is to be said.
+    pub(in crate::nabuctl) own: Option<String>,
+    /// Whether nothing has happened.
+    pub(in crate::nabuctl) dry_run: bool,
+}
+
 /// The authorities of the hub, and who waits for what.
 pub(in crate::nabuctl) fn rotation(
-    rotation: &Rotation,
+    step: &RotationStep,
     output: Output,
     out: Out<'_>,
 ) -> anyhow::Result<()> {
+    let none = Rotation::default();
+    let rotation = step.rotation.as_ref().unwrap_or(&none);
     let authorities = &rotation.authorities;
     if matches!(output, Output::Json | Output::Yaml) {
         let authorities = authorities.iter().map(|one| {
@@ -66,11 +82,17 @@ pub(in crate::nabuctl) fn rotation(
                 "notAfter": json_time(one.not_after),
             })
         });
-        let value = json!({
+        let mut value = json!({
             "state": rotation.state,
             "authorities": authorities.collect::<Vec<_>>(),
             "waitingFor": rotation.waiting_for,
         });
+        if !step.left_behind.is_empty() {
+            value["leftBehind"] = json!(step.left_behind);
+        }
+        if step.dry_run {
+            value["dryRun"] = json!(true);
+        }
         return print_value(&value, output, out);
     }
     let yes = |flag| if flag { "yes" } else { "no" };
@@ -87,7 +109,11 @@ pub(in crate::nabuctl) fn rotation(
             .iter()
             .map(|one| {
                 vec![
-                    one.pin.as_str().into(),
+                    if one.pin.is_empty() {
+                        "(a new one)".into()
+                    } else {
+                        one.pin.as_str().into()
+                    },
                     yes(one.issuing).into(),
                     yes(one.serving).into(),
                     time(one.created_at).into(),
@@ -95,16 +121,27 @@ pub(in crate::nabuctl) fn rotation(
                 ]
             })
             .collect(),
-        names: authorities.iter().map(|one| one.pin.clone()).collect(),
+        names: authorities
+            .iter()
+            .map(|one| one.pin.clone())
+            .filter(|pin| !pin.is_empty())
+            .collect(),
         values: Vec::new(),
         empty: "the hub has no authority",
     };
-    if output != Output::Name {
-        writeln!(out, "{}", rotation.state)?;
+    if output == Output::Name {
+        return listing.print(output, out);
     }
+    writeln!(out, "{}{}", rotation.state, mark(step.dry_run))?;
     listing.print(output, out)?;
-    if output != Output::Name && !rotation.waiting_for.is_empty() {
+    if !rotation.waiting_for.is_empty() {
         writeln!(out, "waits for: {}", rotation.waiting_for.join(", "))?;
+    }
+    if !step.left_behind.is_empty() {
+        writeln!(out, "left behind: {}", step.left_behind.join(", "))?;
+    }
+    if let Some(own) = &step.own {
+        writeln!(out, "{own}{}", mark(step.dry_run))?;
     }
     Ok(())
 }

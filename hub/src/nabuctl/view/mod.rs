@@ -9,7 +9,7 @@ mod story;
 pub(super) mod text;
 
 pub(super) use clusters::{cluster, clusters};
-pub(super) use identities::{administrators, rotation, tokens};
+pub(super) use identities::{RotationStep, administrators, rotation, tokens};
 pub(super) use operations::{audit, config, forges, version};
 pub(super) use responses::{list, response};
 pub(super) use story::{story, trial};

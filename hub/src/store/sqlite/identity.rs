@@ -1,6 +1,7 @@
 //! The statements of [`IdentityStore`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -14,12 +15,20 @@ use super::write;
 use super::writer::OrFailed as _;
 use crate::store::identity::{
     Added, Admission, AuthorityRecord, AuthorityState, CertificateRecord, ClusterIdentity,
-    IdentityStore, NewToken, Redeemed, TOKENS_OF_A_CLUSTER, TokenRecord,
+    IdentityStore, NewToken, Redeemed, SharedIdentities, TOKENS_OF_A_CLUSTER, TokenRecord,
 };
 use crate::store::{AuditEvent, StoreError};
 
 #[async_trait]
 impl IdentityStore for SqliteStore {
+    fn rehearsal(&self) -> SharedIdentities {
+        Arc::new(Self {
+            writer: self.writer.rehearsing(),
+            readers: self.readers.clone(),
+            _lock: None,
+        })
+    }
+
     async fn add_cluster(
         &self,
         labels: BTreeMap<String, String>,

@@ -440,6 +440,12 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn it_keeps_nothing_of_what_is_rehearsed() {
+        let (_folder, store) = fresh().await;
+        conformance::rehearsal::run(store.as_ref(), store.as_ref()).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn everything_is_there_after_it_was_opened_again() {
         let (folder, store) = fresh().await;
         conformance::write_something(store.as_ref()).await;

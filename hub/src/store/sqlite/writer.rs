@@ -1,7 +1,9 @@
 //! The one writer: runs what waits together in one transaction, and answers after its commit.
+//!
+//! A call that is only rehearsed runs in the same transaction, and is undone before the next one.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -12,6 +14,7 @@ use tracing::error;
 
 use super::rows::failed;
 use crate::store::StoreError;
+use crate::store::rehearsal::Run;
 
 /// Calls that share one commit at most.
 const BATCH: usize = 256;
@@ -20,12 +23,17 @@ const QUEUE: usize = 1024;
 
 /// Answers a caller: with the error of the commit if there was one.
 type Answer = Box<dyn FnOnce(Option<&str>) + Send>;
-/// One call: runs inside the transaction. `Err` if what it did must be undone.
+/// One call: runs inside the transaction. `false` if what it did must be undone.
 type Work =
     Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, (bool, Answer)> + Send>;
 
 /// The sending side of the writer.
 pub(super) struct Writer {
+    shared: Arc<Shared>,
+    run: Run,
+}
+
+struct Shared {
     work: Mutex<Option<mpsc::Sender<Work>>>,
     task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
     commits: watch::Sender<u64>,
@@ -37,16 +45,28 @@ impl Writer {
         let (work, queue) = mpsc::channel(QUEUE);
         let commits = watch::Sender::default();
         let task = tokio::spawn(write(connection, queue, commits.clone()));
-        Self {
+        let shared = Arc::new(Shared {
             work: Mutex::new(Some(work)),
             task: tokio::sync::Mutex::new(Some(task)),
             commits,
+        });
+        Self {
+            shared,
+            run: Run::Earnest,
+        }
+    }
+
+    /// The same writer for calls that are undone.
+    pub(super) fn rehearsing(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            run: Run::Dry,
         }
     }
 
     /// Counts the commits of this process.
     pub(super) fn commits(&self) -> watch::Receiver<u64> {
-        self.commits.subscribe()
+        self.shared.commits.subscribe()
     }
 
     /// Runs a call in the next transaction; returns after its commit.
@@ -57,10 +77,11 @@ impl Writer {
         + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
+        let keep = !self.run.is_dry();
         let work: Work = Box::new(move |connection| {
             Box::pin(async move {
                 let result = call(connection).await;
-                let good = result.is_ok();
+                let good = result.is_ok() && keep;
                 let answer: Answer = Box::new(move |commit_error| {
                     let result = match (result, commit_error) {
                         (Ok(_), Some(error)) => Err(StoreError::Database {
@@ -76,6 +97,7 @@ impl Writer {
             })
         });
         let sender = self
+            .shared
             .work
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -90,11 +112,12 @@ impl Writer {
 
     /// Ends after everything that waits is committed.
     pub(super) async fn close(&self) {
-        self.work
+        self.shared
+            .work
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .take();
-        if let Some(task) = self.task.lock().await.take() {
+        if let Some(task) = self.shared.task.lock().await.take() {
             let _ = task.await;
         }
     }
