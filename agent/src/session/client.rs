@@ -159,11 +159,12 @@ impl Client {
                 keeper.failed(turned_away.then(|| end.reason.clone())).await;
             }
             let wait = backoff.next(end.wait, rand::random());
+            let reason = self.with_remedy(end.reason).await;
             self.check
-                .set_unready(format!("no session with the hub: {}", end.reason));
+                .set_unready(format!("no session with the hub: {reason}"));
             warn!(
                 hub = %self.endpoint.uri(),
-                reason = end.reason,
+                reason,
                 retry_in = ?wait,
                 "no session with the hub; work goes on when it is back. Check --hub, the network and the certificates"
             );
@@ -176,6 +177,19 @@ impl Client {
             }
         }
         self.check.set_unready("shutting down");
+    }
+
+    /// The reason for the end of a session, and what people have to do if they have to do something: the hub's answer to a
+    /// certificate of the past does not say that.
+    async fn with_remedy(&self, reason: String) -> String {
+        let needs = match self.identity.keeper() {
+            Some(keeper) => keeper.needs().await,
+            None => None,
+        };
+        match needs {
+            Some(needs) if !reason.contains(&needs) => format!("{reason}; {needs}"),
+            _ => reason,
+        }
     }
 
     async fn session(&self, number: u64, shutdown: &CancellationToken) -> End {
