@@ -12,6 +12,7 @@
 mod authority;
 mod bed;
 mod binaries;
+mod both_doors;
 mod clocks;
 mod closing;
 mod crash;
