@@ -32,6 +32,7 @@ mod proxied;
 mod refusals;
 mod retention;
 mod routes;
+mod successor;
 mod updating;
 mod watched_config;
 mod webhooks;
