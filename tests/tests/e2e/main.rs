@@ -33,6 +33,7 @@ mod refusals;
 mod retention;
 mod routes;
 mod successor;
+mod tokens;
 mod updating;
 mod watched_config;
 mod webhooks;
