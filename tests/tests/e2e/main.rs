@@ -34,6 +34,7 @@ mod retention;
 mod routes;
 mod successor;
 mod tokens;
+mod trust_domain;
 mod updating;
 mod watched_config;
 mod webhooks;
