@@ -137,13 +137,7 @@ impl Client {
             }
             let started = Instant::now();
             let end = self.session(number, &shutdown).await;
-            self.metrics.session_connected.set(0);
-            let closed = SessionEvent::Closed {
-                superseded: end.cause == Cause::Superseded,
-            };
-            if shutdown.is_cancelled()
-                || (end.established && self.events.send(closed).await.is_err())
-            {
+            if shutdown.is_cancelled() || self.events.is_closed() {
                 break;
             }
             if end.cause == Cause::Renewed {
@@ -233,8 +227,15 @@ impl Client {
             .converse(number, &mut stream, &outbox, (interval, renewal), shutdown)
             .await;
         end.established = true;
+        self.metrics.session_connected.set(0);
+        if !shutdown.is_cancelled() {
+            // Nobody puts frames into a session that has ended. If nobody listens, the agent stops.
+            let superseded = end.cause == Cause::Superseded;
+            let _ = self.events.send(SessionEvent::Closed { superseded }).await;
+        }
         if shutdown.is_cancelled() || end.cause == Cause::Renewed {
-            // Ends our half; the hub ends its own, unless it hangs.
+            // Ends our half, because the others have dropped theirs by now or are about to; the hub ends its own, unless
+            // it hangs.
             drop(outbox);
             let rest = async { while let Ok(Some(_)) = stream.message().await {} };
             let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;
