@@ -400,6 +400,21 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_of_an_agent_lives_from_a_second_to_a_day() {
+        let seconds = |text: &str| parse_lifetime(text).map(|lifetime| lifetime.as_secs());
+        assert_eq!(seconds("1s"), Ok(1));
+        assert_eq!(seconds("24h"), Ok(24 * 3600));
+        for text in ["0s", "999ms", "-1h", "24h 1s", "25h", "86401s"] {
+            let error = seconds(text).unwrap_err();
+            assert!(error.contains("from 1s to 24h"), "{text}: {error}");
+        }
+        for text in ["", "soon", "24"] {
+            let error = seconds(text).unwrap_err();
+            assert!(error.contains("use for example"), "{text}: {error}");
+        }
+    }
+
+    #[test]
     fn the_command_line_is_consistent() {
         <Cli as clap::CommandFactory>::command().debug_assert();
     }

@@ -66,7 +66,7 @@ impl TestAgent {
         let place = if let Some(name) = secret {
             vec!["--identity-secret".to_owned(), name.to_owned()]
         } else {
-            let folder = agent.dir.path().join("state").display().to_string();
+            let folder = agent.state_dir().display().to_string();
             vec!["--state-dir".to_owned(), folder]
         };
         agent.shown = Shown::Joined {
@@ -75,6 +75,11 @@ impl TestAgent {
         };
         agent.give_token(added["token"].as_str().context("no token")?)?;
         Ok(agent)
+    }
+
+    /// Where an agent that enrols keeps its identity, unless it does so in a Secret.
+    pub fn state_dir(&self) -> PathBuf {
+        self.dir.path().join("state")
     }
 
     /// Where the agent reads its join token.

@@ -107,6 +107,12 @@ impl TestHub {
     /// `nabu-hub init-admin`, on the hub's own machine.
     pub fn init_admin(&self, name: &str, out: &Path) -> Result<()> {
         let output = Command::new(workspace_binary("nabu-hub")?)
+            .envs(
+                self.options
+                    .environment
+                    .iter()
+                    .map(|(name, value)| (name, value)),
+            )
             .args(["init-admin", name, "--out"])
             .arg(out)
             .arg("--store")

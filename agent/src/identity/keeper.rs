@@ -1,5 +1,5 @@
-//! Keeps the agent certified: enrols when it has no certificate, renews in time, and goes back to the old certificate if
-//! the new one does not work.
+//! Keeps the agent certified: enrols when it has no certificate, renews in time, and stores what is decided. Which of two
+//! certificates is shown is the business of [`Trial`].
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,10 +19,9 @@ use tracing::{error, info, warn};
 use super::enrol::{EnrolError, enrol};
 use super::kept::{Bytes, Certified, Kept, renewal_wait, retry_wait};
 use super::place::{Place, PlaceError};
+use super::trial::Trial;
 use crate::metrics::Metrics;
 
-/// So many sessions may fail with one certificate before the other one is tried.
-const CANDIDATE_TRIES: u32 = 3;
 /// A token that was refused is tried again after this time: a cluster may be restored.
 const REFUSED_TOKEN_PAUSE: Duration = Duration::from_mins(10);
 /// How soon to renew when the hub has a new authority, at most.
@@ -86,12 +85,9 @@ pub struct State {
     loaded: bool,
     /// What is known could not be kept: it is newer than what is.
     unsaved: bool,
-    candidate_failures: u32,
-    /// The old certificate is tried instead of the candidate. Neither is given up before a session was opened with the
-    /// other: the hub may have counted the first use of the candidate though its answer was lost.
-    with_old: bool,
-    /// Why the last session was turned away for its certificate, if it was.
-    turned_away: Option<String>,
+    trial: Trial,
+    /// What people have to do, while only they can help.
+    needs: Option<String>,
     /// A token that the hub refused, and when.
     refused_token: Option<(String, Instant)>,
     /// How far our clock is ahead of the hub's.
@@ -116,9 +112,10 @@ impl Keeper {
         if !state.loaded {
             self.load(&mut state).await?;
         }
-        if needs_token(&state) {
+        if state.trial.needs_token(&state.kept, state.hub_now()) {
             if let Err(reason) = self.enrol(&mut state).await {
                 self.metrics.join_token_needed.set(1);
+                state.needs = Some(reason.clone());
                 // A certificate that we think is of no use may be good for the hub, whose clock counts.
                 if state.kept.newest().is_none() {
                     return Err(reason);
@@ -129,11 +126,12 @@ impl Keeper {
                 );
             } else {
                 self.metrics.join_token_needed.set(0);
+                state.needs = None;
             }
         }
         let credentials = state
             .kept
-            .credentials(state.with_old)
+            .credentials(state.trial.with_old())
             .ok_or_else(|| self.wanted("it has no certificate"))?;
         let tls = ClientTls::hold(credentials)
             .map_err(|error| format!("the agent's own certificate cannot be used: {error}"))?;
@@ -162,10 +160,12 @@ impl Keeper {
     }
 
     async fn enrol(&self, state: &mut State) -> Result<(), String> {
-        let why = match (state.kept.newest(), &state.turned_away) {
+        let why = match (state.kept.newest(), state.trial.turned_away()) {
             (None, _) => "it has no certificate".to_owned(),
-            (Some(_), Some(reason)) => format!("the hub does not take its certificate ({reason})"),
-            (Some(used), None) => format!("its certificate ran out at {}", used.not_after),
+            (Some(used), Some(reason)) if used.not_after > state.hub_now() => {
+                format!("the hub does not take its certificate ({reason})")
+            }
+            (Some(used), _) => format!("its certificate ran out at {}", used.not_after),
         };
         let Some(token) = self.token.read()? else {
             return Err(self.wanted(&why));
@@ -214,8 +214,7 @@ impl Keeper {
             candidate: None,
             authorities,
         };
-        (state.turned_away, state.candidate_failures) = (None, 0);
-        state.with_old = false;
+        state.trial = Trial::default();
         self.show(state);
         // Without it on disk the agent works on, until it restarts.
         if let Err(error) = self.save(state).await {
@@ -236,10 +235,9 @@ impl Keeper {
 
     /// A session is open. Gives how long to wait before renewing, if the hub renews.
     pub async fn opened(&self, welcome: &Welcome, renews: bool) -> Option<Duration> {
-        let mut state = self.state.lock().await;
-        state.turned_away = None;
-        state.candidate_failures = 0;
-        state.renewing = None;
+        let mut guard = self.state.lock().await;
+        let state = &mut *guard;
+        (state.renewing, state.needs) = (None, None);
         self.metrics.join_token_needed.set(0);
         if let Some(sent) = welcome
             .sent_at
@@ -247,15 +245,10 @@ impl Keeper {
         {
             state.skew = Timestamp::now().duration_since(sent);
         }
-        let settled = if std::mem::take(&mut state.with_old) {
-            state.kept.give_up_candidate()
-        } else {
-            state.kept.confirm()
-        };
-        if settled {
+        if state.trial.opened(&mut state.kept) {
             info!("a session is open, and the other certificate is forgotten");
-            self.show(&state);
-            if let Err(error) = self.save(&state).await {
+            self.show(state);
+            if let Err(error) = self.save(state).await {
                 warn!(%error, "cannot note which certificate works");
             }
         }
@@ -265,36 +258,30 @@ impl Keeper {
 
     /// A session could not be opened. `refused` is why, if the hub turned the certificate away.
     pub async fn failed(&self, refused: Option<String>) {
-        let mut state = self.state.lock().await;
+        let mut guard = self.state.lock().await;
+        let state = &mut *guard;
         // Another replica may have renewed or enrolled meanwhile.
         match self.place.load().await {
             Ok(kept) if kept != state.kept && !state.unsaved => {
                 state.kept = kept;
-                (state.candidate_failures, state.turned_away) = (0, None);
-                self.show(&state);
+                state.trial = Trial::default();
+                self.show(state);
                 return;
             }
             Ok(_) => {}
             Err(error) => warn!(%error, "cannot look whether there is another certificate"),
         }
-        if state.kept.candidate.is_some() {
-            state.candidate_failures += 1;
-            if refused.is_some() || state.candidate_failures >= CANDIDATE_TRIES {
-                if state.with_old && refused.is_some() {
-                    state.turned_away = refused;
-                }
-                state.with_old = !state.with_old;
-                state.candidate_failures = 0;
-                warn!(
-                    old = state.with_old,
-                    "no session with this certificate; the other one is tried"
-                );
-            }
-            return;
+        if state.trial.failed(&state.kept, refused) {
+            warn!(
+                old = state.trial.with_old(),
+                "no session with this certificate; the other one is tried"
+            );
         }
-        if refused.is_some() {
-            state.turned_away = refused;
-        }
+    }
+
+    /// What people have to do before there can be a session again, if it is for them to do something.
+    pub async fn needs(&self) -> Option<String> {
+        self.state.lock().await.needs.clone()
     }
 
     /// Makes a key; gives the request for its certificate.
@@ -365,13 +352,6 @@ impl Keeper {
         let renew = state.kept.authority_has_changed();
         renew.then(|| NEW_AUTHORITY_SPREAD.mul_f64(rand::random()))
     }
-}
-
-fn needs_token(state: &State) -> bool {
-    state
-        .kept
-        .newest()
-        .is_none_or(|used| used.not_after <= state.hub_now() || state.turned_away.is_some())
 }
 
 fn request(key: &KeyPair) -> Result<Vec<u8>, String> {

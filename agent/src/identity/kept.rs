@@ -1,4 +1,4 @@
-//! What the agent keeps of its identity, and which certificate is used when: plain values, no I/O.
+//! What the agent keeps of its identity, and when a certificate is renewed: plain values, no I/O.
 //!
 //! A new certificate is a candidate until a session was opened with it; the old one stays until then.
 

@@ -1,13 +1,14 @@
 //! Owns how the agent shows who it is: by TLS files that others make, or by a key and certificate of its own.
 //!
 //! With its own, it enrols by a join token ([`enrol`]), renews over the session, and keeps everything in a folder or a
-//! Secret ([`place`]) so that a restart needs no other token. What is kept, and which certificate is used when, is decided
-//! by [`kept`]; [`keeper`] makes it happen.
+//! Secret ([`place`]) so that a restart needs no other token. [`kept`] is what is kept, [`trial`] decides which certificate is
+//! used when, and [`keeper`] makes it happen.
 
 mod enrol;
 mod keeper;
 mod kept;
 mod place;
+mod trial;
 
 use std::sync::Arc;
 

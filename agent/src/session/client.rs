@@ -137,13 +137,7 @@ impl Client {
             }
             let started = Instant::now();
             let end = self.session(number, &shutdown).await;
-            self.metrics.session_connected.set(0);
-            let closed = SessionEvent::Closed {
-                superseded: end.cause == Cause::Superseded,
-            };
-            if shutdown.is_cancelled()
-                || (end.established && self.events.send(closed).await.is_err())
-            {
+            if shutdown.is_cancelled() || self.events.is_closed() {
                 break;
             }
             if end.cause == Cause::Renewed {
@@ -159,11 +153,12 @@ impl Client {
                 keeper.failed(turned_away.then(|| end.reason.clone())).await;
             }
             let wait = backoff.next(end.wait, rand::random());
+            let reason = self.with_remedy(end.reason).await;
             self.check
-                .set_unready(format!("no session with the hub: {}", end.reason));
+                .set_unready(format!("no session with the hub: {reason}"));
             warn!(
                 hub = %self.endpoint.uri(),
-                reason = end.reason,
+                reason,
                 retry_in = ?wait,
                 "no session with the hub; work goes on when it is back. Check --hub, the network and the certificates"
             );
@@ -176,6 +171,19 @@ impl Client {
             }
         }
         self.check.set_unready("shutting down");
+    }
+
+    /// The reason for the end of a session, and what people have to do if they have to do something: the hub's answer to a
+    /// certificate of the past does not say that.
+    async fn with_remedy(&self, reason: String) -> String {
+        let needs = match self.identity.keeper() {
+            Some(keeper) => keeper.needs().await,
+            None => None,
+        };
+        match needs {
+            Some(needs) if !reason.contains(&needs) => format!("{reason}; {needs}"),
+            _ => reason,
+        }
     }
 
     async fn session(&self, number: u64, shutdown: &CancellationToken) -> End {
@@ -219,8 +227,15 @@ impl Client {
             .converse(number, &mut stream, &outbox, (interval, renewal), shutdown)
             .await;
         end.established = true;
+        self.metrics.session_connected.set(0);
+        if !shutdown.is_cancelled() {
+            // Nobody puts frames into a session that has ended. If nobody listens, the agent stops.
+            let superseded = end.cause == Cause::Superseded;
+            let _ = self.events.send(SessionEvent::Closed { superseded }).await;
+        }
         if shutdown.is_cancelled() || end.cause == Cause::Renewed {
-            // Ends our half; the hub ends its own, unless it hangs.
+            // Ends our half, because the others have dropped theirs by now or are about to; the hub ends its own, unless
+            // it hangs.
             drop(outbox);
             let rest = async { while let Ok(Some(_)) = stream.message().await {} };
             let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;

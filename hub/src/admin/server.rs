@@ -81,6 +81,17 @@ async fn routes(services: Services) -> anyhow::Result<Routes> {
     reporter
         .set_serving::<OperationsServiceServer<Admin>>()
         .await;
+    reporter
+        .set_serving::<ClusterServiceServer<Clusters>>()
+        .await;
+    reporter
+        .set_serving::<AdministratorServiceServer<Administrators>>()
+        .await;
+    if services.authority.is_some() {
+        reporter
+            .set_serving::<AuthorityServiceServer<AuthorityAdmin>>()
+            .await;
+    }
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(nabu_proto::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)

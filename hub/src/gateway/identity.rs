@@ -27,8 +27,11 @@ use crate::store::{AuditEvent, StoreError};
 
 /// The capability of hubs and agents that renew certificates over the session.
 pub(super) const RENEWAL: &str = "renewal";
-/// How often the store is asked who is revoked.
+/// How often the store is asked who is revoked. A session shall end within five seconds after a revocation on another
+/// replica, also if one answer is an error and another one does not come.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long the store may take for an answer.
+const ANSWER: Duration = Duration::from_secs(1);
 /// How long an agent shall keep away that is revoked.
 const REVOKED_AWAY: Duration = Duration::from_mins(1);
 /// An agent whose certificate is outdated should come again at once, with the newer one.
@@ -227,19 +230,15 @@ impl Gateway {
     /// Ends sessions of clusters that were revoked anywhere, until `shutdown`.
     pub async fn enforce_revocations(self, shutdown: CancellationToken) {
         let mut known = HashSet::new();
-        while shutdown
-            .run_until_cancelled(tokio::time::sleep(LOOK))
-            .await
-            .is_some()
+        let store = &self.shared.identities.store;
+        while let Some(blocked) = next_look(&shutdown, || store.blocked(), tokio::time::sleep).await
         {
-            match self.shared.identities.store.blocked().await {
-                Ok(blocked) => {
-                    for cluster in &blocked {
-                        self.dismiss_revoked(cluster);
-                    }
-                    self.forget_removed(&blocked, &mut known).await;
-                }
-                Err(failure) => error!(error = %failure, "cannot ask who is revoked"),
+            for cluster in &blocked {
+                self.dismiss_revoked(cluster);
+            }
+            let forgotten = self.forget_removed(&blocked, &mut known);
+            if tokio::time::timeout(ANSWER, forgotten).await.is_err() {
+                error!("the store does not say which clusters there are");
             }
         }
     }
@@ -264,6 +263,29 @@ impl Gateway {
                 }
             }
             Err(failure) => error!(error = %failure, "cannot ask which clusters there are"),
+        }
+    }
+}
+
+/// The next answer to who is blocked; `None` after `shutdown`. All that it waits for beside the store is `sleep`.
+async fn next_look<A, S>(
+    shutdown: &CancellationToken,
+    ask: impl Fn() -> A,
+    sleep: impl Fn(Duration) -> S,
+) -> Option<HashSet<ClusterId>>
+where
+    A: Future<Output = Result<HashSet<ClusterId>, StoreError>>,
+    S: Future<Output = ()>,
+{
+    loop {
+        shutdown.run_until_cancelled(sleep(LOOK)).await?;
+        tokio::select! {
+            biased;
+            answer = ask() => match answer {
+                Ok(blocked) => return Some(blocked),
+                Err(failure) => error!(error = %failure, "cannot ask who is revoked"),
+            },
+            () = sleep(ANSWER) => error!("the store does not say who is revoked"),
         }
     }
 }
@@ -329,5 +351,49 @@ mod tests {
         dismissal.dismiss(Farewell::new(GoodbyeReason::IdentityMismatch, "later"));
         let told = dismissal.dismissed().await.unwrap();
         assert_eq!(told.reason, GoodbyeReason::Revoked);
+    }
+
+    /// A clock that goes only while somebody sleeps on it.
+    #[derive(Default)]
+    struct Clock(std::cell::Cell<Duration>);
+
+    impl Clock {
+        async fn sleep(&self, time: Duration) {
+            self.0.set(self.0.get() + time);
+        }
+    }
+
+    /// What a look finds is dismissed in the same turn.
+    #[tokio::test]
+    async fn a_revocation_elsewhere_is_seen_within_five_seconds_though_one_look_fails_and_one_hangs()
+     {
+        let (clock, asked) = (Clock::default(), std::cell::Cell::new(0));
+        let ask = || async {
+            asked.set(asked.get() + 1);
+            match asked.get() {
+                1 => Err(StoreError::Closed),
+                2 => std::future::pending().await,
+                _ => Ok(HashSet::from(["prod-eu".parse().unwrap()])),
+            }
+        };
+        let shutdown = CancellationToken::new();
+        let look = next_look(&shutdown, ask, |time| clock.sleep(time));
+        assert_eq!(look.await.unwrap().len(), 1);
+        assert_eq!(asked.get(), 3);
+        let took = clock.0.get();
+        assert!(
+            took > Duration::ZERO,
+            "it looks without a pause: a busy loop"
+        );
+        assert!(took <= Duration::from_secs(5), "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn looking_ends_with_the_hub() {
+        let (clock, shutdown) = (Clock::default(), CancellationToken::new());
+        shutdown.cancel();
+        let ask = || std::future::ready(Ok(HashSet::new()));
+        let look = next_look(&shutdown, ask, |time| clock.sleep(time));
+        assert_eq!(look.await, None);
     }
 }

@@ -3,10 +3,13 @@
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, Result};
-use nabu_tests::hub::TestHub;
+use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::objects::noop_config;
 use nabu_tests::process::go_tool;
 use serde_json::Value;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::bed::hub;
 
@@ -31,13 +34,53 @@ fn grpcurl(hub: &TestHub, arguments: &[&str]) -> Result<Output> {
         .context("grpcurl cannot be run")
 }
 
+const SERVICES: [&str; 6] = [
+    "AdminService",
+    "AdministratorService",
+    "AuthorityService",
+    "ClusterService",
+    "OperationsService",
+    "ResponseService",
+];
+
+fn full_name(service: &str) -> String {
+    format!("nabu.admin.v1.{service}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_service_that_is_there_says_that_it_serves() -> Result<()> {
+    let documents = [("config.yaml", noop_config("o/r"))];
+    let certifying = TestHub::start(&documents, HubOptions::certifying(&[])).await?;
+    let mut client = HealthClient::new(certifying.admin_channel().await?);
+    for service in SERVICES.map(full_name) {
+        let request = HealthCheckRequest {
+            service: service.clone(),
+        };
+        let answer = client.check(request).await.with_context(|| service.clone());
+        assert_eq!(
+            answer?.into_inner().status(),
+            ServingStatus::Serving,
+            "{service}"
+        );
+    }
+    // A hub with certificates from files has no authority to ask.
+    let hub = hub(noop_config("o/r"), &[]).await?;
+    let mut client = HealthClient::new(hub.admin_channel().await?);
+    for (service, there) in SERVICES.map(|one| (one, one != "AuthorityService")) {
+        let request = HealthCheckRequest {
+            service: full_name(service),
+        };
+        assert_eq!(client.check(request).await.is_ok(), there, "{service}");
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn grpcurl_lists_describes_and_calls_by_reflection_alone() -> Result<()> {
     let hub = hub(noop_config("o/r"), &[]).await?;
     let listed = grpcurl(&hub, &["list"])?;
     let services = String::from_utf8_lossy(&listed.stdout).into_owned();
-    for service in ["AdminService", "ResponseService", "OperationsService"] {
-        let name = format!("nabu.admin.v1.{service}");
+    for name in SERVICES.map(full_name) {
         assert!(
             services.lines().any(|line| line == name),
             "{name}: {listed:?}"

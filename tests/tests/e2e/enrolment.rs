@@ -1,6 +1,6 @@
 //! From a join token to a certificate that is renewed, and its end.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, PostParams};
 use nabu_tests::agent::TestAgent;
@@ -120,7 +120,7 @@ async fn a_used_token_is_refused_to_another_agent_which_says_what_it_needs() -> 
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_that_live_for_seconds_are_renewed_under_load_and_nothing_is_lost()
 -> Result<()> {
-    let hub = hub(&["--agent-certificate-lifetime", "6s"]).await?;
+    let hub = hub(&["--agent-certificate-lifetime", "10s"]).await?;
     let responder = unique("responder");
     let arguments = ["--responder", &responder, "--leader-elect=false"];
     let agent = TestAgent::join(eu().await, "prod-eu", &hub, &arguments).await?;
@@ -168,14 +168,37 @@ async fn an_agent_whose_certificate_ran_out_asks_for_a_token_and_loses_nothing()
         (agent.metric("nabu_agent_join_token_needed").await.ok()? > 0.0).then_some(())
     })
     .await?;
+    let wanted = "its certificate ran out";
+    let remedy = "run `nabuctl cluster add prod-eu`";
+    let asks = |text: &str| text.contains(wanted) && text.contains(remedy);
+    let readiness = format!("{}/readyz?verbose", agent.ops_url());
+    eventually("readiness says what the agent needs", LIMIT, || async {
+        let said = reqwest::get(&readiness).await.ok()?.text().await.ok()?;
+        let mut lines = said.lines();
+        lines.find(|line| line.starts_with("[-]session") && asks(line))?;
+        Some(())
+    })
+    .await?;
+    let log = agent.log();
+    ensure!(log.lines().any(asks), "{log}");
+    // It watches on: what is created now, it knows, before anybody gives it a token.
     let name = unique("er");
     let spec = nabu_tests::objects::event_response(&name, &responder, small_change());
     eu().await.create_event_response(&name, spec).await?;
+    eventually("the new one waits", LIMIT, || async {
+        let tracked = agent.metric("nabu_agent_tracked").await.ok()?;
+        let backlog = agent.metric("nabu_agent_backlog").await.ok()?;
+        (tracked > 0.0 && backlog > 0.0).then_some(())
+    })
+    .await?;
+    ensure!(eu().await.status(&name).await?.is_null());
     let added = hub.add_cluster("prod-eu", &[])?;
     agent.give_token(added["token"].as_str().context("no token")?)?;
     let finished = eu().await.finished(&name, LIMIT).await;
     let status = finished.with_context(|| logs(&hub, &agent))?;
     assert_eq!(status["phase"], "Succeeded", "{status:#}");
+    let said = reqwest::get(&readiness).await?.text().await?;
+    ensure!(!said.contains(remedy), "{said}");
     Ok(())
 }
 
@@ -259,7 +282,7 @@ async fn all_succeeded_at_once(hub: &TestHub, agent: &TestAgent, names: &[String
 }
 
 /// The ends of both logs, for a test that failed.
-fn logs(hub: &TestHub, agent: &TestAgent) -> String {
+pub(crate) fn logs(hub: &TestHub, agent: &TestAgent) -> String {
     let end = |text: &str| nabu_tests::process::tail(text, 40);
     format!("hub:\n{}\nagent:\n{}", end(&hub.log()), end(&agent.log()))
 }
@@ -329,7 +352,8 @@ async fn a_revocation_on_another_replica_ends_the_session_here() -> Result<()> {
     let responder = unique("responder");
     let arguments = ["--responder", &responder, "--leader-elect=false"];
     let _agent = TestAgent::join(eu().await, "prod-eu", &hub, &arguments).await?;
-    // What another replica would write.
+    // Two hubs on one database are emulated: this is what another replica would write, and all that this one can see of
+    // it. That it looks often enough is a unit test of the gateway, on a clock that stands.
     let written = std::process::Command::new("sqlite3")
         .arg(hub.store_path())
         .arg("PRAGMA busy_timeout = 5000; UPDATE clusters SET revoked_at = 1 WHERE cluster = 'prod-eu'")

@@ -13,8 +13,8 @@ use nabu_proto::agent_v1::agent_service_client::AgentServiceClient;
 use nabu_proto::agent_v1::session_request::Frame;
 use nabu_proto::agent_v1::session_response::Frame as Answer;
 use nabu_proto::agent_v1::{
-    GoodbyeReason, Hello, ObjectRef, Observed, RefusalCode, ResponseObjects, SessionRequest,
-    SessionResponse, SnapshotBegin, SnapshotEnd, observed,
+    GoodbyeReason, Heartbeat, Hello, ObjectRef, Observed, RefusalCode, ResponseObjects,
+    SessionRequest, SessionResponse, SnapshotBegin, SnapshotEnd, observed,
 };
 use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::objects::{event_response, noop_config};
@@ -163,6 +163,15 @@ async fn a_cluster_id_stays_bound_to_the_cluster_that_had_it_first() -> Result<(
     };
     assert_eq!(goodbye.reason(), GoodbyeReason::IdentityMismatch);
     assert!(goodbye.message.contains("bound to another cluster"));
+    let actions = "SELECT actor, detail FROM audit WHERE action = 'SessionRefused'";
+    let audited = sqlite(&hub, actions)?;
+    assert!(
+        audited.starts_with("agent/prod-eu|") && audited.contains("the kube-system UID second"),
+        "{audited}"
+    );
+    // The first one has noticed nothing.
+    first.say(Frame::Heartbeat(Heartbeat::default())).await?;
+    assert!(matches!(first.hear().await?, Answer::HeartbeatAck(_)));
     Ok(())
 }
 

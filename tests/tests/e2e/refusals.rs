@@ -79,7 +79,10 @@ async fn say_hello_at(hub: &TestHub, tls: &ClientTls, at: Option<jiff::Timestamp
 }
 
 /// A certificate of the hub's authority, in the form that a test wants.
-fn certificate(hub: &TestHub, change: impl FnOnce(&mut CertificateParams)) -> Result<ClientTls> {
+pub(crate) fn certificate(
+    hub: &TestHub,
+    change: impl FnOnce(&mut CertificateParams),
+) -> Result<ClientTls> {
     let (key, made, ca) = certified(hub, change)?;
     Ok(ClientTls::hold(TlsCredentials {
         roots: vec![CertificateDer::from_pem_slice(ca.as_bytes())?],
