@@ -346,6 +346,9 @@ pub struct Progress {
     /// It is not wanted any more, and that was said on the pull request, which stays open for others of the group.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub withdrawn: bool,
+    /// Why, as long as the pull request is to be closed once nobody is left for whom it stays open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withdrawal: Option<String>,
     /// The response has ended, and it matters if its EventResponse is deleted all the same.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub watched: bool,

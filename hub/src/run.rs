@@ -159,6 +159,7 @@ pub async fn serve(
         settings: config.executor(),
         lanes: std::sync::Mutex::new(Lanes::new(config.github_budget(), gates)),
         called: std::sync::Mutex::default(),
+        woken: std::sync::Mutex::default(),
         groups: crate::execute::Turns::default(),
     };
     let kept = (Arc::clone(&store), store_check);

@@ -13,7 +13,7 @@ use tracing::{Instrument as _, error, info, info_span, warn};
 use super::lanes::Ticket;
 use super::metrics::AttemptLabels;
 pub(super) use super::record::{apply, tell};
-use super::{Context, Farewell, close, clusters::ClusterFacts, update};
+use super::{Context, Farewell, close, clusters::ClusterFacts, groups, lock, update};
 use crate::change::ForgeTarget;
 use crate::forge::{Forge, ForgeError, Job, Made, Shared};
 use crate::plan::progress::{self, Moment};
@@ -91,18 +91,20 @@ async fn steps(
         let now = Timestamp::now();
         let cluster = context.clusters.facts(&context.store, &key.cluster).await?;
         match plan_step(context, &response, &cluster, now) {
-            Step::Settled => return Ok(Advanced::Settled),
+            Step::Settled => return ended(context, key, &response.progress).await,
             Step::WaitUntil(at) => return Ok(Advanced::WaitUntil(at)),
             Step::Conclude(conclusion) => {
-                let progress = conclude(context, &response, conclusion).await?;
-                return Ok(progress.as_ref().map_or(Advanced::Settled, standing));
+                return match conclude(context, &response, conclusion).await? {
+                    Some(progress) => ended(context, key, &progress).await,
+                    None => Ok(Advanced::Settled),
+                };
             }
             Step::Attempt(attempt) => {
                 if !enter_lane(context, key, &attempt.intent.target, ticket) {
                     return Ok(Advanced::InLine);
                 }
                 if let Some(progress) = attempt_change(context, &response, *attempt).await? {
-                    return Ok(standing(&progress));
+                    return ended(context, key, &progress).await;
                 }
             }
             Step::Close(close) => {
@@ -110,7 +112,7 @@ async fn steps(
                     return Ok(Advanced::InLine);
                 }
                 if let Some(progress) = close::close(context, &response, *close).await? {
-                    return Ok(standing(&progress));
+                    return ended(context, key, &progress).await;
                 }
             }
             Step::Update(update) => {
@@ -128,6 +130,20 @@ async fn steps(
             }
         }
     }
+}
+
+/// What is left to do after a step has ended, for this response and for others of its group.
+async fn ended(
+    context: &Context,
+    key: &ResponseKey,
+    progress: &Progress,
+) -> Result<Advanced, StoreError> {
+    match groups::reconsider(context, progress).await? {
+        Some(other) if other != *key => lock(&context.woken).push(other),
+        Some(_) => return Ok(Advanced::WaitUntil(Timestamp::now())),
+        None => {}
+    }
+    Ok(standing(progress))
 }
 
 fn plan_step(
@@ -226,7 +242,7 @@ async fn attempt_change(
     }
     report(context, &made);
     let wrote = response.progress.unrecorded || job.has_written();
-    let ended = end(context, response, attempt, made, requests, wrote).await?;
+    let ended = end_attempt(context, response, attempt, made, requests, wrote).await?;
     Ok(Some(ended.unwrap_or(begun)))
 }
 
@@ -321,7 +337,7 @@ async fn begin(
     apply(context, response, transition).await
 }
 
-async fn end(
+async fn end_attempt(
     context: &Context,
     response: &Response,
     attempt: Arc<Attempt>,

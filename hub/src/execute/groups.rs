@@ -3,19 +3,25 @@
 //! Turns are for one hub's own tasks and save them from getting in each other's way; what is on a forge is right without
 //! them, because every commit is made on top of what is there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use nabu_common::ids::ResponseKey;
 use tokio::sync::OwnedMutexGuard;
+use tracing::info;
 
 use super::{Context, lock};
 use crate::change::Intent;
 use crate::forge::{ClosedPull, Closing, Forge, ForgeError, GroupClosing, Job};
 use crate::plan::Close;
-use crate::plan::follow_up::keeps_group_open;
-use crate::response::ErrorType;
-use crate::store::StoreError;
+use crate::plan::follow_up::{
+    close_after_all, is_closing, keeps_group_open, leaves_group_to_others, waits_for_others,
+};
+use crate::response::{ErrorType, Progress};
+use crate::store::{ResponseSummary, SideRecords, StoreError};
+
+/// Responses that one look into the store brings.
+const PAGE: u32 = 256;
 
 type Turn = Arc<tokio::sync::Mutex<()>>;
 
@@ -71,6 +77,7 @@ pub(super) async fn close(
     let together = Closing {
         comment,
         stays_open,
+        again: close.again || stays_open && close.withdrawn,
         // Others may have put theirs on top of it.
         commit: None,
         group: Some(GroupClosing {
@@ -98,11 +105,9 @@ async fn others(
     key: &ResponseKey,
     shared: &Intent,
 ) -> Result<(bool, Vec<String>), StoreError> {
-    let members = context.store.of_group(&shared.branch).await?;
     let (mut stay, mut unwanted) = (false, vec![key.uid.to_string()]);
-    for member in members.iter().filter(|member| member.key != *key) {
-        let intent = member.progress.intent.as_ref();
-        if intent.is_none_or(|intent| intent.target.repository != shared.target.repository) {
+    for member in members(context, shared).await? {
+        if member.key == *key {
             continue;
         }
         if keeps_group_open(&member.progress) {
@@ -112,6 +117,72 @@ async fn others(
         }
     }
     Ok((stay, unwanted))
+}
+
+/// The responses whose change was decided for a group.
+async fn members(context: &Context, shared: &Intent) -> Result<Vec<ResponseSummary>, StoreError> {
+    let mut members = context.store.of_group(&shared.branch).await?;
+    members.retain(|member| {
+        let intent = member.progress.intent.as_ref();
+        intent.is_some_and(|intent| intent.target.repository == shared.target.repository)
+    });
+    Ok(members)
+}
+
+/// A step of a response has ended. If the pull request of its group stayed open for its sake, or for that of others who are
+/// gone meanwhile, one of those that were withdrawn closes it; that one's key.
+pub(super) async fn reconsider(
+    context: &Context,
+    progress: &Progress,
+) -> Result<Option<ResponseKey>, StoreError> {
+    let shared = progress.intent.as_ref().and_then(Intent::in_group);
+    let Some(shared) = shared.filter(|_| leaves_group_to_others(progress)) else {
+        return Ok(None);
+    };
+    let members = members(context, &shared).await?;
+    if members
+        .iter()
+        .any(|member| keeps_group_open(&member.progress) || is_closing(&member.progress))
+    {
+        return Ok(None);
+    }
+    let Some(last) = members
+        .iter()
+        .find(|member| waits_for_others(&member.progress))
+    else {
+        return Ok(None);
+    };
+    let transition = Box::new(|progress: &mut Progress| {
+        close_after_all(progress);
+        SideRecords::default()
+    });
+    context.store.transition(&last.key, transition).await?;
+    info!(key = %last.key, branch = shared.branch, "nobody is left for whom the pull request of the group stayed open");
+    Ok(Some(last.key.clone()))
+}
+
+/// The same for every group, when the hub starts: it may have ended in between.
+pub(super) async fn reconsider_all(context: &Context) -> Result<Vec<ResponseKey>, StoreError> {
+    let (mut after, mut looked, mut found) = (None, HashSet::new(), Vec::new());
+    loop {
+        let page = context.store.followed(after.as_ref(), PAGE).await?;
+        let is_last = page.len() < PAGE as usize;
+        after = page.last().map(|last| last.key.clone());
+        for member in page
+            .iter()
+            .filter(|member| waits_for_others(&member.progress))
+        {
+            let intent = member.progress.intent.as_ref();
+            let group = intent.and_then(Intent::in_group);
+            let name = group.map(|shared| (shared.target.repository, shared.branch));
+            if name.is_some_and(|name| looked.insert(name)) {
+                found.extend(reconsider(context, &member.progress).await?);
+            }
+        }
+        if is_last {
+            return Ok(found);
+        }
+    }
 }
 
 #[cfg(test)]

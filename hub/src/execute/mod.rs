@@ -85,6 +85,8 @@ pub struct Context {
     pub lanes: Mutex<Lanes>,
     /// Responses whose turn came when a ticket was given back outside the loop.
     pub called: Mutex<Vec<(ResponseKey, Ticket)>>,
+    /// Responses that something is to be done for because of what became of others.
+    pub woken: Mutex<Vec<ResponseKey>>,
     /// Who works on which group's pull request.
     pub groups: Turns,
 }
@@ -247,6 +249,8 @@ enum Finished {
     Deleted(ResponseKey, Result<bool, StoreError>),
     /// Gates were stored, or not.
     Gates(Vec<LaneId>, Result<(), StoreError>),
+    /// All groups were looked at; the responses that close theirs.
+    Groups(Result<Vec<ResponseKey>, StoreError>),
 }
 
 /// Keeps every unfinished response moving until `shutdown`; attempts that run then are given `grace` to end.
@@ -267,6 +271,7 @@ pub async fn run(
         mut events,
         overflow,
     } = inbox;
+    executor.look_at_groups();
     loop {
         executor.start_ready();
         executor.store_gates();
@@ -425,11 +430,25 @@ impl Executor {
                     lock(&self.context.lanes).not_stored(ids);
                 }
             }
+            Ok(Finished::Groups(Ok(keys))) => lock(&self.context.woken).extend(keys),
+            Ok(Finished::Groups(Err(error))) => {
+                error!(error = %chain(&error), "cannot look at the groups; the next start does");
+            }
             Err(error) => error!(%error, "a task of the executor was lost"),
+        }
+        let woken = std::mem::take(&mut *lock(&self.context.woken));
+        for key in woken {
+            self.hurry(key);
         }
         for (key, ticket) in std::mem::take(&mut *lock(&self.context.called)) {
             self.schedule.call(key, ticket);
         }
+    }
+
+    fn look_at_groups(&mut self) {
+        let context = Arc::clone(&self.context);
+        self.steps
+            .spawn(async move { Finished::Groups(groups::reconsider_all(&context).await) });
     }
 
     async fn scan_page(&mut self) {

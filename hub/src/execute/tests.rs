@@ -57,6 +57,7 @@ impl Bed {
             settings: Settings::default(),
             lanes: Mutex::default(),
             called: Mutex::default(),
+            woken: Mutex::default(),
             groups: super::Turns::default(),
             store,
         };
@@ -178,4 +179,60 @@ async fn an_order_is_carried_out_and_told_though_whoever_gave_it_has_gone() {
     assert_eq!(progress.cancel_requested.as_deref(), Some("not wanted"));
     let wish = Operator::rehearse(&bed.response().await, &Order::Retry).0;
     assert!(matches!(wish, Wish::Refused { .. }), "{wish:?}");
+}
+
+/// Two members of a group: the first was withdrawn while the second was on its way.
+async fn withdrawn_for_another(bed: &Bed) {
+    let seen = observation(key(2), event_response(json!({})));
+    let observed = bed.context.store.observe(vec![seen], Timestamp::now());
+    observed.await.unwrap();
+    for number in [1, 2] {
+        let begin: Transition = Box::new(move |progress| {
+            let mut intent = intent();
+            intent.options.close_on_cancel = true;
+            intent.group = Some(crate::group::Group {
+                branch: "g".to_owned(),
+                title: String::new(),
+                introduction: String::new(),
+                max_responses: 2,
+            });
+            progress.intent = Some(intent);
+            progress.phase = Phase::Running;
+            if number == 1 {
+                progress.phase = Phase::Succeeded;
+                (progress.deleted, progress.shared) = (true, true);
+                progress.withdrawn = true;
+                progress.withdrawal = Some("not wanted".to_owned());
+                progress.url = Some("https://git.example/o/r/pulls/7".to_owned());
+                let moment = crate::plan::progress::Moment {
+                    now: Timestamp::now(),
+                    generation: 1,
+                    jitter: 0.0,
+                };
+                let kind = crate::plan::progress::PULL_REQUEST;
+                crate::plan::progress::set_condition(progress, kind, true, "Open", "", moment);
+            }
+            progress.revision = progress.revision.next();
+            SideRecords::default()
+        });
+        let store = &bed.context.store;
+        store.transition(&key(number), begin).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hub_that_starts_closes_groups_that_nobody_keeps_open_any_more() {
+    let bed = Bed::new().await;
+    withdrawn_for_another(&bed).await;
+    let all = || groups::reconsider_all(&bed.context);
+    assert_eq!(all().await.unwrap(), [], "the other is on its way");
+    assert!(bed.response().await.progress.follow_up.is_none());
+    let fail: Transition = Box::new(|progress| {
+        progress.phase = Phase::Failed;
+        SideRecords::default()
+    });
+    bed.context.store.transition(&key(2), fail).await.unwrap();
+    assert_eq!(all().await.unwrap(), [key(1)]);
+    assert!(bed.response().await.progress.follow_up.is_some());
+    assert_eq!(all().await.unwrap(), [], "it is on its way by now");
 }

@@ -64,6 +64,7 @@ pub(super) fn step(response: &Response, policy: &Policy<'_>, now: Timestamp) -> 
             "Not wanted any more: {why} {commit}; this pull request stays open for the other responses of its group."
         ),
         again: follow_up.begun,
+        withdrawn: progress.withdrawn,
     }))
 }
 
@@ -103,7 +104,7 @@ pub(super) fn close_what_may_be_there(progress: &mut Progress, reason: &str) {
 }
 
 /// Whether the pull request is to be closed.
-pub(super) fn is_closing(progress: &Progress) -> bool {
+pub fn is_closing(progress: &Progress) -> bool {
     let follow_up = progress.follow_up.as_ref();
     follow_up.is_some_and(|one| matches!(one.kind, FollowUpKind::Close { .. }))
 }
@@ -238,6 +239,7 @@ fn stay(progress: &mut Progress, closed: &ClosedPull, moment: Moment) {
     progress.url.get_or_insert_with(|| closed.url.clone());
     progress.shared = true;
     progress.withdrawn = true;
+    progress.withdrawal = Some(reason);
     progress.watched = false;
     bump(progress);
 }
@@ -255,6 +257,31 @@ pub fn keeps_group_open(progress: &Progress) -> bool {
     let reason = progress.cancel_reason.as_deref();
     let is_theirs = reason.is_some_and(progress::leaves_pull_request);
     progress.shared && !(is_unwanted && closes_on_cancel(progress) && !is_theirs)
+}
+
+/// Whether a response was taken out of the pull request of its group, which stayed open for others.
+pub fn waits_for_others(progress: &Progress) -> bool {
+    progress.withdrawal.is_some() && progress.follow_up.is_none() && has_open_pull(progress)
+}
+
+/// Nobody is left for whom the pull request of the group stayed open: it is to be closed. Gives back whether it will be.
+pub fn close_after_all(progress: &mut Progress) -> bool {
+    if !waits_for_others(progress) {
+        return false;
+    }
+    let reason = progress.withdrawal.take();
+    progress.follow_up = reason.map(|reason| wish(FollowUpKind::Close { reason }));
+    progress.follow_up.is_some()
+}
+
+/// Whether a response of a group has ended, and keeps its pull request open no longer, or never did: whoever was withdrawn
+/// for its sake may be the last one now.
+pub fn leaves_group_to_others(progress: &Progress) -> bool {
+    let intent = progress.intent.as_ref();
+    progress.phase.is_terminal()
+        && intent.is_some_and(|intent| intent.group.is_some())
+        && !is_closing(progress)
+        && !keeps_group_open(progress)
 }
 
 /// It could not be closed now. What may pass is tried again; else people have to do it, and the condition says so.

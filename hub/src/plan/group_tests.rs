@@ -2,14 +2,18 @@
 
 use serde_json::json;
 
-use super::follow_up::keeps_group_open;
+use super::follow_up::{
+    close_after_all, keeps_group_open, leaves_group_to_others, waits_for_others,
+};
 use super::progress::Moment;
 use super::*;
 use crate::fixtures::{event_response, intent, key, observation};
-use crate::forge::{ClosedPull, Made, ObservedPull, PullRequest, PullRequestState, Shared};
+use crate::forge::{
+    ClosedPull, ForgeError, Made, ObservedPull, PullRequest, PullRequestState, Shared,
+};
 use crate::group::Group;
 use crate::plan::retry::RetryPolicy;
-use crate::response::{Phase, Progress};
+use crate::response::{ErrorType, Phase, Progress, ResponseError};
 
 const URL: &str = "https://git.example/o/r/pulls/7";
 
@@ -155,6 +159,61 @@ fn one_that_only_said_so_is_withdrawn_once_and_still_hears_of_the_end() {
     assert_eq!(*progress, once, "it is said once");
     progress::observe_pull_request(progress, &closed(PullRequestState::Merged).pull, moment(5));
     assert_eq!(said(progress).0, "Merged");
+}
+
+#[test]
+fn one_that_was_withdrawn_for_the_sake_of_others_closes_it_once_they_are_gone() {
+    let mut response = ended(&made(true, false));
+    progress::mark_deleted(&mut response.progress);
+    follow_up::begin(&mut response.progress);
+    let open = closed(PullRequestState::Open);
+    follow_up::closed(&mut response.progress, Some(&open), moment(4));
+    assert_eq!(step(&response, 5), Step::Settled);
+    assert!(waits_for_others(&response.progress));
+
+    assert!(close_after_all(&mut response.progress));
+    assert!(!close_after_all(&mut response.progress), "it will be");
+    let Step::Close(close) = step(&response, 5) else {
+        panic!("nothing is closed")
+    };
+    assert!(close.withdrawn && !close.again && close.number == Some(7));
+    assert!(close.comment.contains("the EventResponse was deleted"));
+
+    // Another has come meanwhile, and goes as well.
+    let mut again = response.clone();
+    follow_up::closed(&mut again.progress, Some(&open), moment(6));
+    assert!(waits_for_others(&again.progress));
+    // Or it cannot be closed: then it is up to people.
+    let mut failed = response.clone();
+    let forbidden = ResponseError::new(ErrorType::Unauthorized, "Forbidden", "no right");
+    follow_up::failed(
+        &mut failed.progress,
+        &ForgeError::Failed(forbidden),
+        moment(6),
+    );
+    assert!(!waits_for_others(&failed.progress) && !close_after_all(&mut failed.progress));
+    let shut = closed(PullRequestState::Closed);
+    follow_up::closed(&mut response.progress, Some(&shut), moment(6));
+    assert_eq!(said(&response.progress).0, "Closed");
+    assert!(!waits_for_others(&response.progress));
+}
+
+#[test]
+fn whoever_ends_outside_of_the_group_or_is_withdrawn_leaves_it_to_others() {
+    assert!(!leaves_group_to_others(&running().progress), "on the way");
+    let joined = ended(&made(true, false)).progress;
+    assert!(!leaves_group_to_others(&joined), "it is in there");
+    let mut alone = joined.clone();
+    alone.shared = false;
+    assert!(leaves_group_to_others(&alone));
+    alone.intent.as_mut().unwrap().group = None;
+    assert!(!leaves_group_to_others(&alone), "there is no group");
+    let mut closing = joined.clone();
+    progress::mark_deleted(&mut closing);
+    assert!(!leaves_group_to_others(&closing), "it is about to close it");
+    let mut withdrawn = joined;
+    withdrawn.withdrawn = true;
+    assert!(leaves_group_to_others(&withdrawn));
 }
 
 #[test]

@@ -107,6 +107,8 @@ pub struct Close {
     pub comment_if_others_stay: String,
     /// Whether an earlier try may have done a part of it.
     pub again: bool,
+    /// Whether it was said before that it is not wanted any more: others were left then.
+    pub withdrawn: bool,
 }
 
 /// One attempt, decided.

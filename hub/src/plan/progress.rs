@@ -95,6 +95,7 @@ pub fn accept(observation: &Observation, now: Timestamp) -> Progress {
         follow_up: None,
         shared: false,
         withdrawn: false,
+        withdrawal: None,
         watched: false,
         spec_watched: false,
         taken: 0,

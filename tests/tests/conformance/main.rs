@@ -107,6 +107,10 @@ run! {
             without_a_number_only_ours_is_closed,
             the_branch_goes_if_that_is_wanted_and_nobody_has_put_something_on_it,
         ]
+        races: [
+            a_merge_at_any_moment_of_an_update_counts_nothing_that_is_not_merged,
+            a_merge_at_any_moment_of_joining_a_group_loses_nothing,
+        ]
         follow: [
             what_became_of_pull_requests_is_seen,
             the_branch_of_a_merged_one_goes_unless_somebody_has_put_something_on_it,

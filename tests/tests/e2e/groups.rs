@@ -11,7 +11,7 @@ use nabu_tests::test_forge::github::TestGithub;
 use nabu_tests::test_forge::gitlab::TestGitlab;
 use nabu_tests::wait::eventually;
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::bed::{ACTION, Bed, ForgeBed, LIMIT, condition, eu, us};
 
@@ -306,4 +306,83 @@ async fn a_deleted_member_says_so_and_only_the_last_one_closes() -> Result<()> {
         "{branches:?}"
     );
     Ok(())
+}
+
+/// A group with a member in it that was withdrawn, and that stays open for another that waits for its next attempt.
+async fn kept_open_for_one(stage: &ForgeBed) -> Result<(String, String)> {
+    let first = ask_for(&stage.bed, "rbac/1.yaml").await?;
+    eu().await.finished(&first, LIMIT).await?;
+    let next = stage.proxy.requests() + 1;
+    stage.proxy.add(Fault::Answer(next, 500));
+    let slowly = json!({ "backoffStrategy": "Fixed", "initialDelay": "1h", "maxDelay": "1h" });
+    let change = write_file(ACTION, "rbac/2.yaml", "revoked: true\n");
+    let (second, _) = stage.bed.ask_with(eu().await, change, slowly).await?;
+    stage
+        .bed
+        .explained("prod-eu", &second, "has failed once", |answer| {
+            happened(answer, "AttemptFailed").is_some()
+        })
+        .await?;
+    eu().await.delete_event_response(&first).await?;
+    stage
+        .bed
+        .explained("prod-eu", &first, "is withdrawn", |answer| {
+            happened(answer, "Withdrawn").is_some()
+        })
+        .await?;
+    assert_eq!(stage.repository.pull_request(1).await?["state"], "open");
+    Ok((first, second))
+}
+
+async fn closed_after_all(stage: &ForgeBed, first: &str) -> Result<()> {
+    stage
+        .bed
+        .explained("prod-eu", first, "is closed", |answer| {
+            happened(answer, "PullRequestClosed").is_some()
+        })
+        .await?;
+    assert_eq!(stage.repository.pull_request(1).await?["state"], "closed");
+    let path = "/issues/1/comments";
+    let comments = stage.repository.call(Method::GET, path, None).await?;
+    let comments = comments.as_array().cloned().unwrap_or_default();
+    let texts: Vec<_> = comments.iter().map(|one| one["body"].as_str()).collect();
+    let begin = |text: &Option<&str>| text.is_some_and(|text| text.contains("Closed by Nabu"));
+    assert_eq!(
+        texts.iter().map(begin).collect::<Vec<_>>(),
+        [false, true],
+        "{texts:?}"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_is_closed_after_all_if_the_one_that_it_stayed_open_for_goes_its_own_way()
+-> Result<()> {
+    let stage = ForgeBed::start_with(&closes(), &UNFOLLOWED).await?;
+    let (first, second) = kept_open_for_one(&stage).await?;
+    let pull = stage.repository.pull_request(1).await?;
+    let branch = pull["head"]["ref"].as_str().unwrap_or_default();
+    stage.repository.add_collaborator("write").await?;
+    let added = stage
+        .repository
+        .add_file_as_person(branch, branch, "mine.txt", "mine\n");
+    added.await?;
+    let nabuctl = ["response", "retry", "prod-eu", &second];
+    stage.bed.hub.nabuctl(&nabuctl)?;
+    let status = eu().await.finished(&second, LIMIT).await?;
+    let url = status["providerRef"].as_str().unwrap_or_default();
+    assert!(url.ends_with("/2"), "{status:#}");
+    closed_after_all(&stage, &first).await?;
+    assert_eq!(stage.repository.pull_request(2).await?["state"], "open");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_is_closed_after_all_if_the_one_that_it_stayed_open_for_is_cancelled() -> Result<()>
+{
+    let stage = ForgeBed::start_with(&closes(), &UNFOLLOWED).await?;
+    let (first, second) = kept_open_for_one(&stage).await?;
+    let nabuctl = ["response", "cancel", "prod-eu", &second];
+    stage.bed.hub.nabuctl(&nabuctl)?;
+    closed_after_all(&stage, &first).await
 }

@@ -6,5 +6,6 @@ pub(crate) mod closing;
 pub(crate) mod contents;
 pub(crate) mod follow;
 pub(crate) mod patches;
+pub(crate) mod races;
 pub(crate) mod refusals;
 pub(crate) mod whose;
