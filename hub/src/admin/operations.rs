@@ -48,6 +48,11 @@ impl OperationsService for Admin {
                 .unwrap_or_default(),
             commit: build::COMMIT.to_owned(),
             rustc: build::RUSTC.to_owned(),
+            agents_url: self.agents.url.clone(),
+            agent_certificate_lifetime: self
+                .agents
+                .certificate_lifetime
+                .and_then(|lifetime| lifetime.try_into().ok()),
         }))
     }
 
