@@ -25,6 +25,11 @@ pub(super) struct Hub {
 }
 
 impl Hub {
+    /// The connection itself.
+    pub(super) fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
     /// Questions about clusters and responses.
     pub(super) fn clusters(&self) -> AdminServiceClient<Channel> {
         AdminServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_ANSWER)

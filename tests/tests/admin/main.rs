@@ -3,6 +3,7 @@
 mod access;
 mod bed;
 mod budgets;
+mod check;
 mod clusters;
 mod completion;
 mod filters;
