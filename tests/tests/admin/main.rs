@@ -11,6 +11,7 @@ mod grpcurl;
 mod keys;
 mod nabuctl;
 mod operations;
+mod output;
 mod responses;
 mod retention;
 mod revoked;
