@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::transport::Server;
 
+use crate::admin::AgentFacts;
 use crate::admin::authority::AuthorityAdmin;
 use crate::admin::clusters::Clusters;
 use crate::authority::HubAuthority;
@@ -94,6 +95,14 @@ impl Door {
             store: Arc::clone(&self.identities),
             authority: self.authority.clone(),
             metrics: self.metrics.clone(),
+        }
+    }
+
+    /// What administrators are told of it.
+    pub(crate) fn agent_facts(&self) -> AgentFacts {
+        AgentFacts {
+            url: self.agents_url.clone(),
+            certificate_lifetime: self.authority.as_ref().map(|own| own.agent_lifetime()),
         }
     }
 

@@ -270,6 +270,7 @@ fn services(
             door.identities().store,
             gateway.clone(),
             config.config_namespace.clone(),
+            door.agent_facts(),
             shutdown.clone(),
         ),
         clusters,

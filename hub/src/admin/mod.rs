@@ -25,6 +25,7 @@ mod trial;
 mod watch;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use nabu_common::ids::ResponseKey;
@@ -51,6 +52,15 @@ const LARGEST_PAGE: i32 = 1000;
 /// Audit lines that one response shows.
 const HISTORY: u32 = 200;
 
+/// What is told of the door for agents.
+#[derive(Clone, Debug, Default)]
+pub struct AgentFacts {
+    /// The address that they dial; empty if nobody has said.
+    pub url: String,
+    /// How long their certificates live, if the hub makes them.
+    pub certificate_lifetime: Option<Duration>,
+}
+
 /// Answers administrators.
 pub struct Admin {
     store: SharedStore,
@@ -58,6 +68,7 @@ pub struct Admin {
     gateway: Gateway,
     operator: Operator,
     config_namespace: String,
+    agents: AgentFacts,
     watches: Arc<Semaphore>,
     started_at: Timestamp,
     shutdown: CancellationToken,
@@ -71,6 +82,7 @@ impl Admin {
         identities: SharedIdentities,
         gateway: Gateway,
         config_namespace: String,
+        agents: AgentFacts,
         shutdown: CancellationToken,
     ) -> Self {
         Self {
@@ -79,6 +91,7 @@ impl Admin {
             gateway,
             operator,
             config_namespace,
+            agents,
             watches: Arc::new(Semaphore::new(watch::WATCHES)),
             started_at: Timestamp::now(),
             shutdown,

@@ -49,6 +49,11 @@ impl OperationsService for Admin {
             commit: build::COMMIT.to_owned(),
             rustc: build::RUSTC.to_owned(),
             validate_only_methods: nabu_proto::methods_with_field("nabu.admin.v1", "validate_only"),
+            agents_url: self.agents.url.clone(),
+            agent_certificate_lifetime: self
+                .agents
+                .certificate_lifetime
+                .and_then(|lifetime| lifetime.try_into().ok()),
         }))
     }
 

@@ -28,11 +28,15 @@ const AGAIN: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) async fn all_clusters(hub: &Hub) -> anyhow::Result<Vec<Cluster>> {
+    clusters_now(hub).await.map_err(explain)
+}
+
+async fn clusters_now(hub: &Hub) -> Result<Vec<Cluster>, tonic::Status> {
     let mut clusters = Vec::new();
     let mut request = ListClustersRequest::default();
     loop {
         let page = hub.clusters().list_clusters(request.clone()).await;
-        let page = page.map_err(explain)?.into_inner();
+        let page = page?.into_inner();
         clusters.extend(page.clusters);
         if page.next_page_token.is_empty() {
             return Ok(clusters);
@@ -53,9 +57,14 @@ pub(super) async fn clusters(
     if !watch {
         return Ok(());
     }
+    out.flush()?;
     loop {
         tokio::time::sleep(AGAIN).await;
-        let now = all_clusters(&hub).await?;
+        let now = match clusters_now(&hub).await {
+            Ok(now) => now,
+            Err(status) if passes(&status) => continue,
+            Err(status) => return Err(explain(status)),
+        };
         let news: Vec<_> = now
             .iter()
             .filter(|one| !known.contains(one))

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use clap_complete::ArgValueCompleter;
 use nabu_proto::admin_v1::administrator_service_client::AdministratorServiceClient;
 use nabu_proto::admin_v1::authority_service_client::AuthorityServiceClient;
 use nabu_proto::admin_v1::{
@@ -15,6 +16,7 @@ use rcgen::{CertificateParams, KeyPair};
 use tonic::transport::Channel;
 
 use super::client::{channel, explain};
+use super::completion::administrator_names;
 use super::context::way;
 use super::dry_run::{count, look_first, say};
 use super::pki::replaced;
@@ -109,6 +111,7 @@ pub enum AdminCommand {
 #[group(required = true, multiple = false)]
 pub struct Whom {
     /// The administrator's name, whatever the certificate.
+    #[arg(add = ArgValueCompleter::new(administrator_names))]
     name: Option<String>,
     /// One certificate instead: its SHA-256 in hex, as `admin list` and the audit log show it.
     #[arg(long, value_name = "SHA256")]

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Subcommand;
+use clap_complete::ArgValueCompleter;
 use nabu_common::ids::ClusterId;
 use nabu_proto::admin_v1::cluster_service_client::ClusterServiceClient;
 use nabu_proto::admin_v1::{
@@ -58,6 +59,7 @@ pub enum TokenCommand {
     /// Make a join token useless.
     Revoke {
         /// The token, as the list names it.
+        #[arg(add = ArgValueCompleter::new(super::completion::token_names))]
         token: String,
         /// Only say what would happen.
         #[arg(long)]

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use nabu_common::ids::ClusterId;
 use nabu_proto::admin_v1::ResponseFilter;
 
-use super::completion::{cluster_names, context_names, response_names};
+use super::completion::{cluster_names, context_names, response_names, route_names};
 
 /// Which responses.
 #[derive(Clone, Debug, Default, Args)]
@@ -26,7 +26,7 @@ pub struct Selection {
     #[arg(long, value_parser = since)]
     pub since: Option<Timestamp>,
     /// Only with this route, as NAMESPACE/CONFIG/ROUTE with * for any characters. Repeatable.
-    #[arg(long = "route")]
+    #[arg(long = "route", add = ArgValueCompleter::new(route_names))]
     pub routes: Vec<String>,
     /// Only of this forge: github-app, github-token, gitlab-token, forgejo-token or noop. Repeatable.
     #[arg(long = "provider")]

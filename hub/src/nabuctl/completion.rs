@@ -1,12 +1,18 @@
 //! Completion in shells, with the names that the hub knows now. What cannot be asked within two seconds is left out.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::time::Duration;
 
 use clap::CommandFactory as _;
 use clap_complete::CompletionCandidate;
 use clap_complete::env::Shells;
-use nabu_proto::admin_v1::{ListClustersRequest, ListResponsesRequest};
+use nabu_proto::admin_v1::administrator_service_client::AdministratorServiceClient;
+use nabu_proto::admin_v1::cluster_service_client::ClusterServiceClient;
+use nabu_proto::admin_v1::{
+    GetConfigStatusRequest, ListAdministratorsRequest, ListClustersRequest, ListResponsesRequest,
+    ListTokensRequest,
+};
 
 use super::client;
 use super::commands::Shell;
@@ -103,6 +109,45 @@ pub(super) fn response_names(current: &OsStr) -> Vec<CompletionCandidate> {
         };
         let page = client.list_responses(request).await?.into_inner();
         Ok(page.responses.into_iter().map(|one| one.name).collect())
+    })
+}
+
+/// Join tokens that can be used, by what the list calls them.
+pub(super) fn token_names(current: &OsStr) -> Vec<CompletionCandidate> {
+    ask(current, |connection| async move {
+        let hub = client::connect(&connection).await?;
+        let mut client = ClusterServiceClient::new(hub.channel().clone());
+        let tokens = client.list_tokens(ListTokensRequest::default()).await?;
+        let tokens = tokens.into_inner().tokens.into_iter();
+        let usable = tokens.filter(|token| token.state == "Usable");
+        Ok(usable.map(|token| token.token_id).collect())
+    })
+}
+
+/// Administrators that the hub has certified or refuses.
+pub(super) fn administrator_names(current: &OsStr) -> Vec<CompletionCandidate> {
+    ask(current, |connection| async move {
+        let hub = client::connect(&connection).await?;
+        let mut client = AdministratorServiceClient::new(hub.channel().clone());
+        let known = client.list_administrators(ListAdministratorsRequest {});
+        let known = known.await?.into_inner();
+        let certified = known.certificates.into_iter().map(|one| one.name);
+        let revoked = known.revocations.into_iter().map(|one| one.name);
+        let names: BTreeSet<_> = certified
+            .chain(revoked)
+            .filter(|name| !name.is_empty())
+            .collect();
+        Ok(names.into_iter().collect())
+    })
+}
+
+/// Routes in force.
+pub(super) fn route_names(current: &OsStr) -> Vec<CompletionCandidate> {
+    ask(current, |connection| async move {
+        let mut client = client::connect(&connection).await?.operations();
+        let status = client.get_config_status(GetConfigStatusRequest {}).await?;
+        let routes = status.into_inner().routes.into_iter();
+        Ok(routes.map(|route| route.route).collect())
     })
 }
 

@@ -112,9 +112,9 @@ pub enum Command {
         #[arg(long, requires = "level")]
         dry_run: bool,
     },
-    /// Look at everything between this machine and the forges, and say of each thing whether it is well and what mends
-    /// it: context, certificate, hub, role, clocks, versions, configuration, forges, clusters; with --kubernetes also the
-    /// CRDs of a cluster, and with --agent-account the rights of its agent.
+    /// Look at everything between this machine and the forges, and say of each thing whether it is well, or the command that
+    /// mends it: context, certificates, addresses, role, clocks, versions, configuration, forges, clusters; with --kubernetes
+    /// also the CRDs of a cluster, and with --agent-account and --hub-account the rights of agent and hub.
     Check(CheckArgs),
     /// Show the fleet as it is now: clusters, forges and the newest responses. q ends it.
     Top {

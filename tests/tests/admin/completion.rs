@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
-use nabu_tests::hub::TestHub;
+use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::objects::noop_config;
 use nabu_tests::process::workspace_binary;
 use nabu_tests::wait::eventually;
@@ -54,6 +54,39 @@ async fn bash_completes_the_names_that_the_hub_knows() -> Result<()> {
         let found = offered.iter().filter(|one| *one == name).count();
         assert_eq!(found, times, "{name}: {offered:?} {output:?}");
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_administrators_and_routes_are_completed_as_well() -> Result<()> {
+    let documents = [("config.yaml", noop_config("o/r"))];
+    let hub = TestHub::start(&documents, HubOptions::certifying(&[])).await?;
+    let added = hub.add_cluster("prod-eu", &[])?;
+    let token = added["tokenId"].as_str().context("no id")?;
+    hub.nabuctl(&["admin", "revoke", "grace"])?;
+    let script = r#"
+        source <(nabuctl completion bash)
+        complete_for() {
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_TYPE=9 COMPREPLY=()
+            _clap_complete_nabuctl nabuctl "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+            printf '%s\n' "${COMPREPLY[@]}"
+        }
+        complete_for nabuctl cluster token revoke "$1"
+        complete_for nabuctl admin restore g
+        complete_for nabuctl admin revoke t
+        complete_for nabuctl response list --route u
+    "#;
+    let output = shell(&hub, "bash")?
+        .args(["-c", script, "bash", &token[..2]])
+        .env("NABU_HUB", hub.admin_url())
+        .env("NABU_TLS_DIR", hub.admin_tls())
+        .output()?;
+    let offered = lines(&text(&output));
+    assert_eq!(
+        offered,
+        [token, "grace", "tester", "ugallu-system/default/0"],
+        "{output:?}"
+    );
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 mod access;
 mod bed;
 mod budgets;
+mod check;
 mod clusters;
 mod completion;
 mod dry_run;
@@ -12,6 +13,7 @@ mod grpcurl;
 mod keys;
 mod nabuctl;
 mod operations;
+mod output;
 mod paging;
 mod responses;
 mod retention;

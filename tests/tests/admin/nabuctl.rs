@@ -4,17 +4,15 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use nabu_tests::cluster::{Crds, TestCluster};
 use nabu_tests::hub::TestHub;
-use nabu_tests::objects::{event_response, forge_config, noop_config, write_file};
+use nabu_tests::objects::{event_response, noop_config, write_file};
 use nabu_tests::process::workspace_binary;
-use nabu_tests::wait::eventually;
 use serde_json::{Value, json};
 
 use crate::bed::{Agent, LIMIT, hub};
 
 /// nabuctl with a context file of its own in the hub's folder, and nothing else of its surroundings.
-fn command(hub: &TestHub, arguments: &[&str]) -> Result<Command> {
+pub(crate) fn command(hub: &TestHub, arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(workspace_binary("nabuctl")?);
     command
         .args(arguments)
@@ -24,7 +22,7 @@ fn command(hub: &TestHub, arguments: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-fn run(hub: &TestHub, arguments: &[&str]) -> Result<Output> {
+pub(crate) fn run(hub: &TestHub, arguments: &[&str]) -> Result<Output> {
     Ok(command(hub, arguments)?.output()?)
 }
 
@@ -227,72 +225,9 @@ fn man_pages_are_written_for_every_command() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_check_finds_nothing_where_all_is_well_and_else_says_what_mends_it() -> Result<()> {
+async fn top_shows_the_fleet_as_it_changes_on_a_real_terminal_and_ends_with_q() -> Result<()> {
     let hub = hub(noop_config("o/r"), &[]).await?;
-    let _agent = with_a_response(&hub).await?;
-    let checked = text(&run(&hub, &["check"])?);
-    for part in [
-        "certificate",
-        "clock",
-        "admin/tester has the role admin",
-        "prod-eu is connected",
-    ] {
-        assert!(checked.contains(part), "{part}: {checked}");
-    }
-    assert!(!checked.contains("to mend it"), "{checked}");
-
-    hub.write_config(
-        "config.yaml",
-        &forge_config("gitlab-token", "https://127.0.0.1:1", "o/r"),
-    )?;
-    let wrong = eventually("the check finds it", LIMIT, || async {
-        let output = run(&hub, &["check", "-o", "json"]).ok()?;
-        (output.status.code() == Some(1)).then_some(output)
-    })
-    .await?;
-    let found: Value = serde_json::from_slice(&wrong.stdout)?;
-    let missing = found.as_array().context("no list")?.iter();
-    let missing = missing
-        .filter(|one| one["level"] == "error")
-        .collect::<Vec<_>>();
-    assert_eq!(missing.len(), 1, "{found}");
-    assert!(
-        missing[0]["remedy"]
-            .as_str()
-            .unwrap()
-            .contains("Secret ugallu-system/bot")
-    );
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_check_looks_at_a_cluster_before_anything_is_installed() -> Result<()> {
-    let cluster = TestCluster::start(Crds::Nabu).await?;
-    let kubeconfig = cluster.kubeconfig();
-    let folder = tempfile::tempdir()?;
-    let output = Command::new(workspace_binary("nabuctl")?)
-        .args(["check", "--without-hub", "--kubernetes", "-o", "json"])
-        .args(["--agent-account", "nabu/nobody"])
-        .env("KUBECONFIG", &kubeconfig)
-        .env("NABU_CONTEXTS", folder.path().join("none"))
-        .output()?;
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let found: Value = serde_json::from_slice(&output.stdout)?;
-    let of = |check: &str| -> Vec<&str> {
-        let all = found.as_array().unwrap().iter();
-        let some = all.filter(|one| one["check"] == check);
-        some.map(|one| one["level"].as_str().unwrap()).collect()
-    };
-    assert_eq!(of("kubernetes"), ["ok"]);
-    assert_eq!(of("crd"), ["ok", "ok"], "the test bed installs them");
-    assert_eq!(of("rbac"), ["error"; 7], "{found}");
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn top_shows_the_fleet_on_a_real_terminal_and_ends_with_q() -> Result<()> {
-    let hub = hub(noop_config("o/r"), &[]).await?;
-    let _agent = with_a_response(&hub).await?;
+    let agent = with_a_response(&hub).await?;
     let program = workspace_binary("nabuctl")?.display().to_string();
     let mut terminal = Command::new("script")
         .args(["--quiet", "--return", "--flush", "--command"])
@@ -308,13 +243,20 @@ async fn top_shows_the_fleet_on_a_real_terminal_and_ends_with_q() -> Result<()> 
     let mut keyboard = terminal.stdin.take();
     ensure!(keyboard.is_some(), "no input");
     let mut screen = terminal.stdout.take().context("no output")?;
+    let (shown, is_shown) = tokio::sync::oneshot::channel();
+    let mut shown = Some(shown);
     let seen = tokio::task::spawn_blocking(move || {
         let (mut seen, mut part) = (String::new(), [0; 4096]);
         while let Ok(count @ 1..) = screen.read(&mut part) {
             seen.push_str(&String::from_utf8_lossy(&part[..count]));
-            // Once: script waits for ever for somebody to read what is typed after the end.
             if seen.contains("prod-eu")
                 && seen.contains("Succeeded")
+                && let Some(shown) = shown.take()
+            {
+                let _ = shown.send(());
+            }
+            // Once: script waits for ever for somebody to read what is typed after the end.
+            if seen.contains("777")
                 && let Some(mut keyboard) = keyboard.take()
             {
                 let _ = keyboard.write_all(b"q");
@@ -322,6 +264,11 @@ async fn top_shows_the_fleet_on_a_real_terminal_and_ends_with_q() -> Result<()> 
         }
         seen
     });
+    tokio::time::timeout(LIMIT, is_shown).await??;
+    // What comes later is seen without a key being touched.
+    agent
+        .observe(777, write_file("x", "b.yaml", "b: 1\n"))
+        .await?;
     let seen = tokio::time::timeout(LIMIT, seen).await??;
     assert!(terminal.wait()?.success(), "{seen}");
     // A terminal is told of what changes only, so that blanks are not among it.

@@ -4,6 +4,7 @@
 
 mod accepted;
 mod bed;
+mod check;
 mod circle;
 mod examples;
 mod generated;

@@ -34,7 +34,7 @@ pub(crate) struct Missing {
 }
 
 /// Every verb of every rule of the roles among these objects.
-fn rights(objects: &[Value]) -> Vec<Missing> {
+pub(crate) fn rights(objects: &[Value]) -> Vec<Missing> {
     let mut found = Vec::new();
     let roles = objects.iter().filter(|object| object["rules"].is_array());
     for rule in roles.flat_map(|role| role["rules"].as_array().into_iter().flatten()) {

@@ -1,8 +1,21 @@
 //! `nabuctl check`: looks at everything between this machine and the forges, and says of each thing whether it is well
-//! and what mends it. Gathers facts here and in [`cluster`]; what they mean is decided in [`evaluate`].
+//! and the command that mends it.
+//!
+//! Facts are gathered in [`hub`], [`handshake`] and [`kubernetes`]; what they mean is decided by subject in the other modules,
+//! over plain values.
 
-mod cluster;
+mod addresses;
+mod certificates;
+mod clusters;
+mod configuration;
+mod crds;
 mod evaluate;
+mod found;
+mod handshake;
+mod hub;
+mod kubernetes;
+mod rights;
+mod versions;
 
 use std::path::{Path, PathBuf};
 
@@ -10,19 +23,18 @@ use anyhow::Context as _;
 use clap::Args;
 use jiff::Timestamp;
 use nabu_common::identity::{Identity, TrustDomain};
-use nabu_proto::admin_v1::{GetConfigStatusRequest, GetVersionRequest, ListForgesRequest};
+use nabu_common::tls::CaPin;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::json;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::client::{self, Hub, explain};
-use super::context::{self, Way};
 use super::output::{Listing, Out, Output, Terminal};
 use super::table::{Tone, visible};
-use super::{Connection, Failure, ask};
-use evaluate::{CertificateFacts, Found, Level};
+use super::{Connection, Failure};
+use evaluate::CertificateFacts;
+use found::{Found, Level};
 
 /// What to look at.
 #[derive(Clone, Debug, Args)]
@@ -33,12 +45,41 @@ pub struct CheckArgs {
     /// Look at the cluster of this context of kubectl instead. Includes --kubernetes.
     #[arg(long, value_name = "NAME")]
     pub kube_context: Option<String>,
-    /// The service account of the agent in that cluster, to check its rights, as NAMESPACE/NAME.
+    /// The service account of the agent in that cluster, to check its rights, as NAMESPACE/NAME. Includes --kubernetes.
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub agent_account: Option<String>,
-    /// Leave out the hub: before it is installed.
+    /// What the agent's Lease is called, and with -identity its Secret, if not as its service account.
+    #[arg(long, value_name = "NAME", requires = "agent_account")]
+    pub agent_name: Option<String>,
+    /// The service account of a hub in that cluster that watches objects, to check its rights, as NAMESPACE/NAME. Includes
+    /// --kubernetes.
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub hub_account: Option<String>,
+    /// The namespace of the hub's documents and Secrets, if not that of its service account.
+    #[arg(long, value_name = "NAMESPACE", requires = "hub_account")]
+    pub config_namespace: Option<String>,
+    /// The address of the hub that agents dial, if it is not the one that the hub was told.
+    #[arg(long, value_name = "URL")]
+    pub agents_url: Option<String>,
+    /// Name that the hub's certificate must have there, if it is not the host of the address.
+    #[arg(long, value_name = "NAME")]
+    pub agents_server_name: Option<String>,
+    /// Pin of the authority that the hub must be certified by there, as `nabuctl cluster add` prints it, instead of the ca.crt
+    /// of --tls-dir. Repeatable.
+    #[arg(long, value_name = "sha256:HEX")]
+    pub agents_ca_pin: Vec<CaPin>,
+    /// Leave out the hub: before it is installed. What cannot be judged yet is skipped.
     #[arg(long)]
     pub without_hub: bool,
+}
+
+impl CheckArgs {
+    fn wants_kubernetes(&self) -> bool {
+        self.kubernetes
+            || self.kube_context.is_some()
+            || self.agent_account.is_some()
+            || self.hub_account.is_some()
+    }
 }
 
 /// Looks at everything; fails if anything is wrong.
@@ -48,18 +89,19 @@ pub(super) async fn run(
     output: Output,
     out: Out<'_>,
 ) -> anyhow::Result<()> {
-    let mut found = Vec::new();
-    if !arguments.without_hub {
-        found.extend(hub_side(connection).await);
-    }
-    if arguments.kubernetes || arguments.kube_context.is_some() {
-        let account = arguments.agent_account.as_deref();
-        found.extend(cluster::look(arguments.kube_context.as_deref(), account).await);
-    }
+    let kubernetes = arguments.wants_kubernetes();
     anyhow::ensure!(
-        !found.is_empty(),
-        "nothing is left to look at; add --kubernetes or leave --without-hub out"
+        !arguments.without_hub || kubernetes || arguments.agents_url.is_some(),
+        "nothing is left to look at; add --kubernetes or --agents-url, or leave --without-hub out"
     );
+    let mut found = if arguments.without_hub {
+        hub::before(connection, &arguments).await
+    } else {
+        hub::look(connection, &arguments).await
+    };
+    if kubernetes {
+        found.extend(kubernetes::look(&arguments).await);
+    }
     print(&found, output, out)?;
     let errors = found.iter().filter(|one| one.level == Level::Error).count();
     if errors > 0 {
@@ -67,98 +109,6 @@ pub(super) async fn run(
         return Err(Failure::new(Failure::FAILED, message).into());
     }
     Ok(())
-}
-
-async fn hub_side(connection: &Connection) -> Vec<Found> {
-    let way = match context::way(connection) {
-        Ok(way) => way,
-        Err(error) => {
-            let remedy = "nabuctl context list";
-            return vec![Found::bad(
-                "context",
-                Level::Error,
-                format!("{error:#}"),
-                remedy,
-            )];
-        }
-    };
-    let mut found = vec![Found::ok("context", format!("the hub is at {}", way.hub))];
-    if !way.hub.starts_with("unix:") {
-        found.push(certificate(&way));
-    }
-    let asked = Timestamp::now();
-    let hub = match reach(&way).await {
-        Ok(hub) => hub,
-        Err(bad) => {
-            found.push(bad);
-            return found;
-        }
-    };
-    found.push(Found::ok("hub", "the admin API can be reached"));
-    let version = match hub.operations().get_version(GetVersionRequest {}).await {
-        Ok(answer) => answer.into_inner(),
-        Err(status) => {
-            let remedy = "give this name a role with --admin-role of nabu-hub, or upgrade the hub";
-            found.push(refused("role", status, remedy));
-            return found;
-        }
-    };
-    found.push(evaluate::role(&version));
-    found.push(evaluate::clock(&version, asked, Timestamp::now()));
-    found.push(evaluate::version(&version, env!("CARGO_PKG_VERSION")));
-    let remedy = "look at the hub's log";
-    match hub
-        .operations()
-        .get_config_status(GetConfigStatusRequest {})
-        .await
-    {
-        Ok(answer) => found.extend(evaluate::config(&answer.into_inner())),
-        Err(status) => found.push(refused("config", status, remedy)),
-    }
-    match hub.operations().list_forges(ListForgesRequest {}).await {
-        Ok(answer) => found.extend(evaluate::forges(&answer.into_inner().forges)),
-        Err(status) => found.push(refused("forge", status, remedy)),
-    }
-    match ask::all_clusters(&hub).await {
-        Ok(clusters) => {
-            let now = Timestamp::now();
-            found.extend(evaluate::clusters(&clusters, &version.version, now));
-        }
-        Err(error) => found.push(Found::bad(
-            "cluster",
-            Level::Error,
-            format!("{error:#}"),
-            remedy,
-        )),
-    }
-    found
-}
-
-fn refused(check: &'static str, status: tonic::Status, remedy: &str) -> Found {
-    Found::bad(check, Level::Error, explain(status).to_string(), remedy)
-}
-
-async fn reach(way: &Way) -> Result<Hub, Found> {
-    client::connect_to(way).await.map_err(|error| {
-        let remedy = "is the hub running, is --listen-admin reachable from here, and is ca.crt the authority of its \
-            certificate? openssl s_client -connect HOST:PORT shows what answers";
-        Found::bad("hub", Level::Error, format!("{error:#}"), remedy)
-    })
-}
-
-fn certificate(way: &Way) -> Found {
-    let folder = way.tls_dir.display().to_string();
-    match read_certificate(&way.tls_dir.join("tls.crt")) {
-        Ok(facts) => evaluate::certificate(&facts, &folder, Timestamp::now()),
-        Err(error) => Found::bad(
-            "certificate",
-            Level::Error,
-            format!("{error:#}"),
-            format!(
-                "nabuctl pki issue --out {folder} admin NAME, or say where it is with --tls-dir"
-            ),
-        ),
-    }
 }
 
 fn read_certificate(path: &Path) -> anyhow::Result<CertificateFacts> {
@@ -229,15 +179,16 @@ fn print(found: &[Found], output: Output, out: Out<'_>) -> anyhow::Result<()> {
 fn line(found: &Found, colours: bool) -> String {
     let tone = match found.level {
         Level::Ok => Tone::Good,
+        Level::Skipped => Tone::Plain,
         Level::Warning => Tone::Warning,
         Level::Error => Tone::Bad,
     };
     let level = tone.paint(&format!("{:<8}", found.level.as_str()), colours);
     let message = visible(&found.message);
-    let remedy = if found.remedy.is_empty() {
-        String::new()
-    } else {
-        format!("\n{:21}to mend it: {}", "", visible(&found.remedy))
+    let remedy = match found.level {
+        _ if found.remedy.is_empty() => String::new(),
+        Level::Skipped => format!("\n{:21}to judge it: {}", "", visible(&found.remedy)),
+        _ => format!("\n{:21}to mend it: {}", "", visible(&found.remedy)),
     };
     format!("{level}{:<13}{message}{remedy}", found.check)
 }

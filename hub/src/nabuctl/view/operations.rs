@@ -123,13 +123,18 @@ pub(in crate::nabuctl) fn forges(forges: &[Forge]) -> Listing {
         ],
         narrow: 9,
         rows: forges.iter().map(row).collect(),
-        names: forges
-            .iter()
-            .map(|forge| forge.credential.clone())
-            .collect(),
+        names: forges.iter().map(forge_name).collect(),
         values: forges.iter().map(forge_json).collect(),
         empty: "no route names a forge",
     }
+}
+
+/// The credential; `noop` has none.
+fn forge_name(forge: &Forge) -> String {
+    if forge.credential.is_empty() {
+        return forge.provider.clone();
+    }
+    forge.credential.clone()
 }
 
 fn limit(limit: &RateLimit) -> String {
