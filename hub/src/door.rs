@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::transport::Server;
+use tracing::info;
 
 use crate::admin::authority::AuthorityAdmin;
 use crate::admin::clusters::Clusters;
@@ -62,6 +63,10 @@ impl Door {
         store: &SharedStore,
         registry: &mut Registry,
     ) -> anyhow::Result<Self> {
+        let left = identities.finish_removals().await?;
+        if left > 0 {
+            info!(left, "responses of clusters that were removed are ended");
+        }
         let authority = HubAuthority::open(
             &config.authority,
             &config.server_names,

@@ -247,16 +247,21 @@ impl ClusterService for Clusters {
         let actor = actor(&request);
         let cluster = cluster_id("cluster_id", &request.into_inner().cluster_id)?;
         let event = audit_line(&actor, "ClusterRemoved", cluster.to_string());
-        let done = self.identities.remove_cluster(&cluster, event).await;
-        let done = done.map_err(failed)?;
-        let unfinished = self.store.unfinished_of(&cluster).await.map_err(failed)?;
-        // A removal that was interrupted is finished by the next one.
-        if !done && unfinished.is_empty() {
+        let gone = self.identities.remove_cluster(&cluster, event).await;
+        let gone = gone.map_err(failed)?;
+        self.gateway.dismiss_revoked(&cluster);
+        // What its session has stored since is ended here, and else by the next start of a hub.
+        let late = self.store.unfinished_of(&cluster).await.map_err(failed)?;
+        if gone.is_none() && late.is_empty() {
             return Err(unknown(&cluster));
         }
-        self.gateway.dismiss_revoked(&cluster);
-        let cancelled = unfinished.len() as u64;
-        for (uid, _) in unfinished {
+        let gone = gone.unwrap_or_default();
+        let cancelled = (gone.len() + late.len()) as u64;
+        for uid in gone {
+            let cluster = cluster.clone();
+            self.dispatcher.changed(ResponseKey { cluster, uid });
+        }
+        for (uid, _) in late {
             let key = ResponseKey {
                 cluster: cluster.clone(),
                 uid,

@@ -30,6 +30,7 @@ mod objects;
 mod outages;
 mod proxied;
 mod refusals;
+mod removal;
 mod retention;
 mod routes;
 mod updating;
