@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use nabu_common::tls::{
-    IncomingLimits, ServerTls, StrangerLimits, TlsFiles, incoming, incoming_with_strangers,
+    IncomingLimits, RefusalMetrics, Refusals, ServerTls, StrangerLimits, TlsFiles, incoming,
+    incoming_with_strangers,
 };
 use nabu_proto::agent_v1::agent_service_server::AgentServiceServer;
 use nabu_proto::agent_v1::enrolment_service_server::EnrolmentServiceServer;
@@ -49,6 +50,7 @@ pub(crate) struct Door {
     store: SharedStore,
     identities: SharedIdentities,
     metrics: EnrolmentMetrics,
+    refusals: RefusalMetrics,
     agents_url: String,
 }
 
@@ -86,12 +88,18 @@ impl Door {
             store: Arc::clone(store),
             identities,
             metrics: EnrolmentMetrics::register(registry),
+            refusals: RefusalMetrics::register(registry, "nabu_hub_connections_refused"),
             agents_url: config.agents_url(),
         })
     }
 
     pub(crate) fn tls(&self) -> ServerTls {
         self.tls.clone()
+    }
+
+    /// Who is turned away at one of the hub's doors.
+    pub(crate) fn refusals(&self, door: &'static str) -> Refusals {
+        self.refusals.at(door)
     }
 
     pub(crate) fn identities(&self) -> Identities {
@@ -162,12 +170,13 @@ impl Door {
             )
         });
         let tls = self.tls.clone();
+        let refusals = self.refusals("agents");
         let failed = "the server for agents failed";
         async move {
             let limits = IncomingLimits::default();
             let end = shutdown.clone().cancelled_owned();
             let Some(enrolment) = enrolment else {
-                let connections = incoming(listener, tls, limits, shutdown);
+                let connections = incoming(listener, tls, limits, refusals, shutdown);
                 let served = agents.serve_with_incoming_shutdown(connections, end);
                 return served.await.context(failed);
             };
@@ -176,6 +185,7 @@ impl Door {
                 tls,
                 limits,
                 StrangerLimits::default(),
+                refusals,
                 shutdown.clone(),
             );
             let enrolment = EnrolmentServiceServer::new(enrolment)

@@ -146,7 +146,13 @@ pub async fn serve(
     let hints = Hints::default();
     let receiver = Receiver::new(routes.clone(), Arc::new(hints.clone()), &mut registry);
     if let Some(listener) = listeners.webhooks {
-        tasks.spawn(webhooks::serve(listener, receiver, shutdown.clone()));
+        let refusals = door.refusals("webhooks");
+        tasks.spawn(webhooks::serve(
+            listener,
+            receiver,
+            refusals,
+            shutdown.clone(),
+        ));
     }
     let metrics = ForgeMetrics::register(&mut registry);
     let context = Context {
@@ -184,7 +190,7 @@ pub async fn serve(
     let services = services(&config, doors, operator, &gateway, &dispatcher, &shutdown);
     let admin = admin::server::serve(
         listeners.admin,
-        door.tls(),
+        (door.tls(), door.refusals("admin")),
         guard,
         services,
         shutdown.clone(),
