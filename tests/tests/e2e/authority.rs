@@ -236,6 +236,12 @@ async fn certificates_of_another_pki_are_known_by_its_own_form_of_names() -> Res
     })?;
     let listed = hub.nabuctl(&["-o", "name", "cluster", "list"])?;
     ensure!(listed.contains("prod-eu"), "{listed}");
+    // The check goes by the hub's rules, and knows none of its own for such a name.
+    let checked = hub.nabuctl(&["check"])?;
+    ensure!(
+        checked.contains("for admin/ada until") && !checked.contains("to mend it"),
+        "{checked}"
+    );
     // An agent's name opens no door for administrators.
     certificate_into(&hub, &hub.admin_tls(), |params| {
         params.subject_alt_names = vec![uri("spiffe://corp.example/ns/nabu/sa/ada").unwrap()];

@@ -67,27 +67,48 @@ impl Found {
     }
 }
 
+/// Who a certificate speaks for, as far as that can be seen here.
+#[derive(Clone, Debug)]
+pub(super) enum Named {
+    /// In the form of our own, in whatever trust domain.
+    Own(Identity),
+    /// This one URI of another form: what it means, the hub knows by its `--admin-san`.
+    Other(String),
+    /// Nobody, and why.
+    Nobody(String),
+}
+
 /// What a certificate says.
 #[derive(Clone, Debug)]
 pub(super) struct CertificateFacts {
-    /// Who it speaks for, or why for nobody.
-    pub(super) identity: Result<Identity, String>,
+    pub(super) named: Named,
     pub(super) not_before: Timestamp,
     pub(super) not_after: Timestamp,
 }
 
-/// Our certificate.
-pub(super) fn certificate(facts: &CertificateFacts, folder: &str, now: Timestamp) -> Found {
+/// Our certificate. `caller` is who the hub takes us for, if it has said so: it goes by its own rules for names.
+pub(super) fn certificate(
+    facts: &CertificateFacts,
+    caller: Option<&str>,
+    folder: &str,
+    now: Timestamp,
+) -> Found {
     const CHECK: &str = "certificate";
-    let issue = |name: &str| format!("nabuctl pki issue --out {folder} admin {name}");
-    let name = match &facts.identity {
-        Ok(Identity::Admin(name)) => name,
-        Ok(other) => {
+    let issue = |name: &str| match facts.named {
+        Named::Other(_) => "get another one from the PKI that made it".to_owned(),
+        _ => format!("nabuctl pki issue --out {folder} admin {name}"),
+    };
+    let said = caller.and_then(|caller| caller.strip_prefix("admin/"));
+    let name = match (said, &facts.named) {
+        (Some(name), _) => name,
+        (None, Named::Own(Identity::Admin(name))) => name.as_str(),
+        (None, Named::Own(other)) => {
             let message =
                 format!("the certificate in {folder} is for {other}, not for an administrator");
             return Found::bad(CHECK, Level::Error, message, issue("NAME"));
         }
-        Err(why) => {
+        (None, Named::Other(_)) => "NAME",
+        (None, Named::Nobody(why)) => {
             let message = format!("the certificate in {folder} speaks for nobody: {why}");
             return Found::bad(CHECK, Level::Error, message, issue("NAME"));
         }
@@ -105,7 +126,17 @@ pub(super) fn certificate(facts: &CertificateFacts, folder: &str, now: Timestamp
         let message = format!("the certificate in {folder} ends at {until:.0}");
         return Found::bad(CHECK, Level::Warning, message, issue(name));
     }
-    Found::ok(CHECK, format!("for admin/{name} until {until:.0}"))
+    match &facts.named {
+        Named::Other(uri) if said.is_none() => Found::bad(
+            CHECK,
+            Level::Warning,
+            format!(
+                "the certificate in {folder} names {uri}, which only a hub with a fitting --admin-san knows"
+            ),
+            "compare it with --admin-san of nabu-hub; with a hub that can be reached, this check goes by what that says",
+        ),
+        _ => Found::ok(CHECK, format!("for admin/{name} until {until:.0}")),
+    }
 }
 
 /// The hub's clock against ours; `asked` and `answered` are before and after the question.
@@ -339,12 +370,12 @@ mod tests {
     #[test]
     fn a_certificate_that_has_ended_or_is_for_somebody_else_is_an_error_with_the_command_that_mends_it()
      {
-        let facts = |identity, until| CertificateFacts {
-            identity,
+        let facts = |named, until| CertificateFacts {
+            named,
             not_before: at(0),
             not_after: at(until),
         };
-        let ada = || Ok(Identity::Admin("ada".to_owned()));
+        let ada = || Named::Own(Identity::Admin("ada".to_owned()));
         let day = 86_400;
         for (facts, now, level, words) in [
             (facts(ada(), 30 * day), 1, Level::Ok, ""),
@@ -362,22 +393,54 @@ mod tests {
             ),
             (facts(ada(), day), -5, Level::Error, "clock"),
             (
-                facts(Ok(Identity::Hub("h".to_owned())), day),
+                facts(Named::Own(Identity::Hub("h".to_owned())), day),
                 1,
                 Level::Error,
                 "admin NAME",
             ),
             (
-                facts(Err("no URI".to_owned()), day),
+                facts(Named::Nobody("no URI".to_owned()), day),
                 1,
                 Level::Error,
                 "admin NAME",
             ),
         ] {
-            let found = certificate(&facts, "/x", at(now));
+            let found = certificate(&facts, None, "/x", at(now));
             assert_eq!(found.level, level, "{found:?}");
             assert!(found.remedy.contains(words), "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_certificate_of_another_pki_is_for_whom_the_hub_says() {
+        let facts = |until| CertificateFacts {
+            named: Named::Other("https://sso.example/ada".to_owned()),
+            not_before: at(0),
+            not_after: at(until),
+        };
+        let month = 30 * 86_400;
+        let found = certificate(&facts(month), Some("admin/ada"), "/x", at(1));
+        assert_eq!(found.level, Level::Ok, "{found:?}");
+        assert!(found.message.contains("admin/ada"), "{found:?}");
+        let found = certificate(&facts(month), None, "/x", at(1));
+        assert_eq!(found.level, Level::Warning, "{found:?}");
+        assert!(
+            found.message.contains("https://sso.example/ada"),
+            "{found:?}"
+        );
+        for caller in [Some("admin/ada"), None] {
+            let found = certificate(&facts(10), caller, "/x", at(11));
+            assert_eq!(found.level, Level::Error, "{found:?}");
+            assert!(found.remedy.contains("the PKI that made it"), "{found:?}");
+        }
+        // A name that means something else here and is let in there.
+        let named = Named::Own(Identity::Hub("ada".to_owned()));
+        let facts = CertificateFacts {
+            named,
+            ..facts(month)
+        };
+        let found = certificate(&facts, Some("admin/ada"), "/x", at(1));
+        assert_eq!(found.level, Level::Ok, "{found:?}");
     }
 
     #[test]

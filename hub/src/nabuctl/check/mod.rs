@@ -22,7 +22,7 @@ use super::context::{self, Way};
 use super::output::{Listing, Out, Output, Terminal};
 use super::table::{Tone, visible};
 use super::{Connection, Failure, ask};
-use evaluate::{CertificateFacts, Found, Level};
+use evaluate::{CertificateFacts, Found, Level, Named};
 
 /// What to look at.
 #[derive(Clone, Debug, Args)]
@@ -83,24 +83,28 @@ async fn hub_side(connection: &Connection) -> Vec<Found> {
         }
     };
     let mut found = vec![Found::ok("context", format!("the hub is at {}", way.hub))];
+    let (of_hub, caller) = asked_of_hub(&way).await;
     if !way.hub.starts_with("unix:") {
-        found.push(certificate(&way));
+        found.push(certificate(&way, caller.as_deref()));
     }
+    found.extend(of_hub);
+    found
+}
+
+/// What the hub says, and who it takes us for.
+async fn asked_of_hub(way: &Way) -> (Vec<Found>, Option<String>) {
     let asked = Timestamp::now();
-    let hub = match reach(&way).await {
+    let hub = match reach(way).await {
         Ok(hub) => hub,
-        Err(bad) => {
-            found.push(bad);
-            return found;
-        }
+        Err(bad) => return (vec![bad], None),
     };
-    found.push(Found::ok("hub", "the admin API can be reached"));
+    let mut found = vec![Found::ok("hub", "the admin API can be reached")];
     let version = match hub.operations().get_version(GetVersionRequest {}).await {
         Ok(answer) => answer.into_inner(),
         Err(status) => {
             let remedy = "give this name a role with --admin-role of nabu-hub, or upgrade the hub";
             found.push(refused("role", status, remedy));
-            return found;
+            return (found, None);
         }
     };
     found.push(evaluate::role(&version));
@@ -131,7 +135,7 @@ async fn hub_side(connection: &Connection) -> Vec<Found> {
             remedy,
         )),
     }
-    found
+    (found, Some(version.caller))
 }
 
 fn refused(check: &'static str, status: tonic::Status, remedy: &str) -> Found {
@@ -146,10 +150,10 @@ async fn reach(way: &Way) -> Result<Hub, Found> {
     })
 }
 
-fn certificate(way: &Way) -> Found {
+fn certificate(way: &Way, caller: Option<&str>) -> Found {
     let folder = way.tls_dir.display().to_string();
     match read_certificate(&way.tls_dir.join("tls.crt")) {
-        Ok(facts) => evaluate::certificate(&facts, &folder, Timestamp::now()),
+        Ok(facts) => evaluate::certificate(&facts, caller, &folder, Timestamp::now()),
         Err(error) => Found::bad(
             "certificate",
             Level::Error,
@@ -170,17 +174,18 @@ fn read_certificate(path: &Path) -> anyhow::Result<CertificateFacts> {
     let validity = certificate.validity();
     let time = |at: x509_parser::time::ASN1Time| Timestamp::from_second(at.timestamp());
     Ok(CertificateFacts {
-        identity: identity(&certificate),
+        named: named(&certificate),
         not_before: time(validity.not_before)?,
         not_after: time(validity.not_after)?,
     })
 }
 
-/// Who a certificate speaks for, in whatever trust domain it is.
-fn identity(certificate: &X509Certificate<'_>) -> Result<Identity, String> {
-    let names = certificate
-        .subject_alternative_name()
-        .map_err(|error| error.to_string())?;
+/// Who a certificate speaks for: in the form of our own, or by a name of another PKI.
+fn named(certificate: &X509Certificate<'_>) -> Named {
+    let names = match certificate.subject_alternative_name() {
+        Ok(names) => names,
+        Err(error) => return Named::Nobody(error.to_string()),
+    };
     let uris: Vec<&str> = names
         .iter()
         .flat_map(|extension| &extension.value.general_names)
@@ -190,14 +195,16 @@ fn identity(certificate: &X509Certificate<'_>) -> Result<Identity, String> {
         })
         .collect();
     let [uri] = uris.as_slice() else {
-        return Err(format!("it has {} URI names", uris.len()));
+        return Named::Nobody(format!("it has {} URI names", uris.len()));
     };
-    let domain: TrustDomain = uri
+    let domain = uri
         .strip_prefix("spiffe://")
         .and_then(|rest| rest.split('/').next())
-        .unwrap_or_default()
-        .parse()?;
-    Identity::from_uri(uri, &domain).map_err(|error| error.to_string())
+        .and_then(|domain| domain.parse::<TrustDomain>().ok());
+    match domain.map(|domain| Identity::from_uri(uri, &domain)) {
+        Some(Ok(identity)) => Named::Own(identity),
+        _ => Named::Other(uri.chars().take(200).collect()),
+    }
 }
 
 fn print(found: &[Found], output: Output, out: Out<'_>) -> anyhow::Result<()> {
