@@ -146,13 +146,8 @@ pub async fn serve(
     let hints = Hints::default();
     let receiver = Receiver::new(routes.clone(), Arc::new(hints.clone()), &mut registry);
     if let Some(listener) = listeners.webhooks {
-        let refusals = door.refusals("webhooks");
-        tasks.spawn(webhooks::serve(
-            listener,
-            receiver,
-            refusals,
-            shutdown.clone(),
-        ));
+        let receiver = (receiver, door.refusals("webhooks"));
+        tasks.spawn(webhooks::serve(listener, receiver, shutdown.clone()));
     }
     let metrics = ForgeMetrics::register(&mut registry);
     let context = Context {

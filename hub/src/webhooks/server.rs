@@ -60,8 +60,7 @@ impl Default for Limits {
 /// Serves until `shutdown`.
 pub async fn serve(
     listener: TcpListener,
-    receiver: Receiver,
-    refusals: Refusals,
+    (receiver, refusals): (Receiver, Refusals),
     shutdown: CancellationToken,
 ) {
     serve_within(Limits::default(), listener, receiver, refusals, shutdown).await;
