@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use nabu_common::tls::{
-    IncomingLimits, ServerTls, StrangerLimits, TlsFiles, incoming, incoming_with_strangers,
+    IncomingLimits, RefusalMetrics, Refusals, ServerTls, StrangerLimits, TlsFiles, incoming,
+    incoming_with_strangers,
 };
 use nabu_proto::agent_v1::agent_service_server::AgentServiceServer;
 use nabu_proto::agent_v1::enrolment_service_server::EnrolmentServiceServer;
@@ -17,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::transport::Server;
+use tracing::info;
 
 use crate::admin::AgentFacts;
 use crate::admin::authority::AuthorityAdmin;
@@ -49,6 +51,7 @@ pub(crate) struct Door {
     store: SharedStore,
     identities: SharedIdentities,
     metrics: EnrolmentMetrics,
+    refusals: RefusalMetrics,
     agents_url: String,
 }
 
@@ -63,6 +66,10 @@ impl Door {
         store: &SharedStore,
         registry: &mut Registry,
     ) -> anyhow::Result<Self> {
+        let left = identities.finish_removals().await?;
+        if left > 0 {
+            info!(left, "responses of clusters that were removed are ended");
+        }
         let authority = HubAuthority::open(
             &config.authority,
             &config.server_names,
@@ -82,12 +89,18 @@ impl Door {
             store: Arc::clone(store),
             identities,
             metrics: EnrolmentMetrics::register(registry),
+            refusals: RefusalMetrics::register(registry, "nabu_hub_connections_refused"),
             agents_url: config.agents_url(),
         })
     }
 
     pub(crate) fn tls(&self) -> ServerTls {
         self.tls.clone()
+    }
+
+    /// Who is turned away at one of the hub's doors.
+    pub(crate) fn refusals(&self, door: &'static str) -> Refusals {
+        self.refusals.at(door)
     }
 
     pub(crate) fn identities(&self) -> Identities {
@@ -166,12 +179,13 @@ impl Door {
             )
         });
         let tls = self.tls.clone();
+        let refusals = self.refusals("agents");
         let failed = "the server for agents failed";
         async move {
             let limits = IncomingLimits::default();
             let end = shutdown.clone().cancelled_owned();
             let Some(enrolment) = enrolment else {
-                let connections = incoming(listener, tls, limits, shutdown);
+                let connections = incoming(listener, tls, limits, refusals, shutdown);
                 let served = agents.serve_with_incoming_shutdown(connections, end);
                 return served.await.context(failed);
             };
@@ -180,6 +194,7 @@ impl Door {
                 tls,
                 limits,
                 StrangerLimits::default(),
+                refusals,
                 shutdown.clone(),
             );
             let enrolment = EnrolmentServiceServer::new(enrolment)

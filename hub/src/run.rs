@@ -146,6 +146,7 @@ pub async fn serve(
     let hints = Hints::default();
     let receiver = Receiver::new(routes.clone(), Arc::new(hints.clone()), &mut registry);
     if let Some(listener) = listeners.webhooks {
+        let receiver = (receiver, door.refusals("webhooks"));
         tasks.spawn(webhooks::serve(listener, receiver, shutdown.clone()));
     }
     let metrics = ForgeMetrics::register(&mut registry);
@@ -185,7 +186,7 @@ pub async fn serve(
     let services = services(&config, doors, operator, &gateway, &dispatcher, &shutdown);
     let admin = admin::server::serve(
         listeners.admin,
-        door.tls(),
+        (door.tls(), door.refusals("admin")),
         guard,
         services,
         shutdown.clone(),

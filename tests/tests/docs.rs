@@ -408,6 +408,20 @@ fn every_metric_is_listed_and_every_listed_metric_exists() {
 }
 
 #[test]
+fn every_reason_to_refuse_a_connection_is_described_and_no_other() {
+    let listed = rows(&read(OPERATING), "Refused connections");
+    let described: BTreeSet<String> = listed
+        .into_iter()
+        .flatten()
+        .filter(|word| {
+            word.starts_with(char::is_uppercase) && word.chars().all(char::is_alphabetic)
+        })
+        .collect();
+    let reasons = nabu_common::tls::Refusal::ALL.map(|one| one.as_str().to_owned());
+    assert_eq!(described, reasons.into());
+}
+
+#[test]
 fn every_line_of_the_threat_model_is_shown_by_tests_that_exist() {
     let text = ["hub", "agent", "common", "tests"]
         .iter()

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use nabu_common::identity::TrustDomain;
-use nabu_common::tls::{IncomingLimits, PeerIdentity, ServerTls, incoming};
+use nabu_common::tls::{IncomingLimits, PeerIdentity, Refusals, ServerTls, incoming};
 use nabu_proto::agent_v1::agent_service_server::{AgentService, AgentServiceServer};
 use nabu_proto::agent_v1::session_request::Frame as FromAgent;
 use nabu_proto::agent_v1::session_response::Frame as ToAgent;
@@ -65,7 +65,9 @@ impl Hub {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (opened, sessions) = mpsc::channel(8);
-        let connections = incoming(listener, tls, IncomingLimits::default(), shutdown.clone());
+        let limits = IncomingLimits::default();
+        let refusals = Refusals::default();
+        let connections = incoming(listener, tls, limits, refusals, shutdown.clone());
         let server = tonic::transport::Server::builder()
             .add_service(AgentServiceServer::new(Service(opened)))
             .serve_with_incoming(connections);

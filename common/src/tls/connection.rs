@@ -15,6 +15,7 @@ use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use super::refusals::{Refusal, Refusals};
 use super::shares::Share;
 use crate::identity::Identity;
 
@@ -89,6 +90,8 @@ pub struct TlsConnection {
     peer: PeerIdentity,
     /// Until the first request.
     deadline: Option<Pin<Box<Sleep>>>,
+    refusals: Refusals,
+    cut: bool,
     _share: Share<String>,
 }
 
@@ -97,12 +100,15 @@ impl TlsConnection {
         stream: TlsStream<TcpStream>,
         peer: PeerIdentity,
         first_request: Duration,
+        refusals: Refusals,
         share: Share<String>,
     ) -> Self {
         Self {
             stream,
             peer,
             deadline: Some(Box::pin(tokio::time::sleep(first_request))),
+            refusals,
+            cut: false,
             _share: share,
         }
     }
@@ -135,6 +141,10 @@ impl AsyncRead for TlsConnection {
     ) -> Poll<io::Result<()>> {
         if self.overdue(cx) {
             let text = "no request came on the connection in time";
+            if !std::mem::replace(&mut self.cut, true) {
+                let remote = self.peer.remote_addr;
+                self.refusals.refuse(Refusal::NoRequest, remote, text);
+            }
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
         }
         Pin::new(&mut self.stream).poll_read(cx, buf)

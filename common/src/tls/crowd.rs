@@ -3,30 +3,37 @@
 //! Whoever is honest is through within a second, whatever the machine has to do. So nobody who takes longer holds up
 //! another: when there is no room, the one that has stood there longest gives way. Only those who are still within their
 //! second do not; then a newcomer from an address with its share taken is refused, and others wait in the kernel's queue.
+//!
+//! Nor do a few addresses hold up the rest: when there is no room, the address with the most gives way to one that has
+//! fewer even then, however short its oldest has stood there.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+use super::refusals::Refusal;
 use super::strangers::network;
 
 /// So long nobody has to give way.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Those that were told to go may need a moment; more than so many are waited for.
-const LEAVING: usize = 32;
+pub(super) const LEAVING: usize = 32;
 
 /// How many there may be.
 #[derive(Clone, Copy, Debug)]
 pub struct CrowdLimits {
     /// At one time.
     pub all: usize,
-    /// At one time from one IPv4 address, or one IPv6 network of 64 bits.
+    /// At one time from one IPv4 address, or one IPv6 network of 64 bits. If one may have more than there are in all,
+    /// addresses are not told apart.
     pub from_one_address: usize,
 }
 
@@ -83,9 +90,12 @@ impl<T> Crowd<T> {
                 return Entry::Refused;
             }
         } else if self.present.len() >= self.limits.all {
-            gives_way = self.present.keys().next().copied();
-            if let Some(until) = gives_way.and_then(patience).filter(|until| *until > now) {
-                return Entry::Waits { until };
+            gives_way = self.of_the_largest(beside.map_or(0, BTreeSet::len));
+            if gives_way.is_none() {
+                gives_way = self.present.keys().next().copied();
+                if let Some(until) = gives_way.and_then(patience).filter(|until| *until > now) {
+                    return Entry::Waits { until };
+                }
             }
         }
         let gives_way = gives_way.and_then(|id| self.leave(id));
@@ -100,6 +110,19 @@ impl<T> Crowd<T> {
         };
         self.present.insert(id, newcomer);
         Entry::Enters { id, gives_way }
+    }
+
+    /// The oldest from the address with the most, if a newcomer from one that has `here` has no more even then.
+    fn of_the_largest(&self, here: usize) -> Option<u64> {
+        if self.limits.from_one_address > self.limits.all {
+            return None;
+        }
+        self.by_network
+            .values()
+            .filter(|those| those.len() >= here + 2)
+            .filter_map(|those| Some((those.len(), *those.first()?)))
+            .max_by_key(|(count, oldest)| (*count, Reverse(*oldest)))
+            .map(|(_, oldest)| oldest)
     }
 
     /// Frees a place; gives how its owner can be told, if it was still there.
@@ -161,6 +184,32 @@ impl Doorway {
         }
     }
 
+    /// Takes a place now.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn enter_now(&self, address: IpAddr) -> Result<Standing, Refusal> {
+        let body = Arc::clone(&self.bodies).try_acquire_owned();
+        let body = body.map_err(|_| Refusal::NoRoom)?;
+        let told = CancellationToken::new();
+        let entry = self.crowd().enter(address, Instant::now(), told.clone());
+        match entry {
+            Entry::Enters { id, gives_way } => {
+                if let Some(other) = gives_way {
+                    other.cancel();
+                }
+                Ok(Standing {
+                    doorway: self.clone(),
+                    id,
+                    told,
+                    _body: body,
+                })
+            }
+            Entry::Refused => Err(Refusal::AddressShare),
+            Entry::Waits { .. } => Err(Refusal::NoRoom),
+        }
+    }
+
     fn crowd(&self) -> MutexGuard<'_, Crowd<CancellationToken>> {
         self.crowd.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -179,6 +228,11 @@ impl Standing {
     /// Waits until this one has to give way to others.
     pub async fn gives_way(&self) {
         self.told.cancelled().await;
+    }
+
+    /// The same for somebody who polls.
+    pub(super) fn giving_way(&self) -> Pin<Box<WaitForCancellationFutureOwned>> {
+        Box::pin(self.told.clone().cancelled_owned())
     }
 }
 
@@ -260,6 +314,42 @@ mod tests {
         assert_eq!(enter(&mut crowd, other(1000), now + GRACE), Ok(Some(0)));
         crowd.leave(50);
         assert_eq!(enter(&mut crowd, other(1001), half), Ok(None));
+    }
+
+    #[test]
+    fn a_few_addresses_that_have_everything_make_room_for_one_with_less_at_once() {
+        let (mut crowd, now) = (Crowd::new(LIMITS), Instant::now());
+        for number in 0..100 {
+            assert_eq!(enter(&mut crowd, other(number % 10), now), Ok(None));
+        }
+        // The oldest of those with the most, as long as that makes it fairer.
+        let newcomer = address("192.0.2.1");
+        let gone = (0..9).map(|_| enter(&mut crowd, newcomer, now));
+        assert_eq!(
+            gone.collect::<Vec<_>>(),
+            (0..9).map(|id| Ok(Some(id))).collect::<Vec<_>>()
+        );
+        assert_eq!(
+            enter(&mut crowd, newcomer, now),
+            Err("waits 1s".to_owned()),
+            "it has as many as they have"
+        );
+        assert_eq!(enter(&mut crowd, other(1), now), Err("waits 1s".to_owned()));
+        assert_eq!(crowd.present.len(), 100);
+    }
+
+    #[test]
+    fn addresses_that_are_not_told_apart_take_nothing_from_each_other() {
+        let limits = CrowdLimits {
+            all: 10,
+            from_one_address: 11,
+        };
+        let (mut crowd, now) = (Crowd::new(limits), Instant::now());
+        for _ in 0..10 {
+            assert_eq!(enter(&mut crowd, other(1), now), Ok(None));
+        }
+        assert_eq!(enter(&mut crowd, other(2), now), Err("waits 1s".to_owned()));
+        assert_eq!(enter(&mut crowd, other(2), now + GRACE), Ok(Some(0)));
     }
 
     #[test]

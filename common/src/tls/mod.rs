@@ -10,6 +10,7 @@ mod crowd;
 mod pin;
 mod pinned;
 mod proxy;
+mod refusals;
 mod server;
 mod shares;
 mod strangers;
@@ -34,6 +35,7 @@ pub use connection::{Heard, PeerIdentity, Shown, TlsConnection};
 pub use crowd::{CrowdLimits, Doorway, Standing};
 pub use pin::CaPin;
 pub use proxy::HttpProxy;
+pub use refusals::{Refusal, RefusalMetrics, Refusals};
 pub use server::{IncomingLimits, ServerTls, incoming};
 pub use strangers::{
     StrangerAddress, StrangerConnection, StrangerLimits, incoming_with_strangers, network,

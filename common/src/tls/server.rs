@@ -17,10 +17,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use super::connection::{Heard, PeerIdentity, Shown, TlsConnection};
 use super::crowd::{CrowdLimits, Doorway, Standing};
+use super::refusals::{Refusal, Refusals};
 use super::shares::Shares;
 use super::strangers::Strangers;
 use super::{Material, Reloading, TlsCredentials, TlsError, TlsFiles, provider};
@@ -128,8 +129,9 @@ impl ServerTls {
         stream: TcpStream,
         remote_addr: SocketAddr,
         strangers: bool,
-    ) -> io::Result<Arrival> {
-        stream.set_nodelay(true)?;
+    ) -> Result<Arrival, (Refusal, io::Error)> {
+        let failed = |error| (Refusal::of_handshake(&error), error);
+        stream.set_nodelay(true).map_err(failed)?;
         let configs = self.config.config();
         let config = if strangers {
             &configs.open
@@ -137,20 +139,22 @@ impl ServerTls {
             &configs.closed
         };
         let acceptor = TlsAcceptor::from(Arc::clone(config));
-        let stream = acceptor.accept(stream).await?;
+        let stream = acceptor.accept(stream).await.map_err(failed)?;
         let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let Some(certificate) = chain.first() else {
             return if strangers {
                 Ok(Arrival::Stranger(stream))
             } else {
-                Err(io::Error::other("the peer sent no certificate"))
+                let error = io::Error::other("the peer sent no certificate");
+                Err((Refusal::NoCertificate, error))
             };
         };
         let identity = self
             .names
             .identity_of(certificate)
-            .map_err(io::Error::other)?;
-        let not_after = valid_until(certificate).map_err(io::Error::other)?;
+            .map_err(|error| (Refusal::WrongName, io::Error::other(error)))?;
+        let not_after = valid_until(certificate)
+            .map_err(|error| (Refusal::BadCertificate, io::Error::other(error)))?;
         let fingerprint = hex::encode(Sha256::digest(certificate));
         let peer = PeerIdentity {
             identity,
@@ -228,9 +232,10 @@ pub fn incoming(
     listener: TcpListener,
     tls: ServerTls,
     limits: IncomingLimits,
+    refusals: Refusals,
     shutdown: CancellationToken,
 ) -> ReceiverStream<io::Result<TlsConnection>> {
-    accept(listener, tls, limits, None, shutdown)
+    accept(listener, tls, limits, None, refusals, shutdown)
 }
 
 /// The same; peers without a certificate go to `strangers`, if there is such a place.
@@ -239,6 +244,7 @@ pub(super) fn accept(
     tls: ServerTls,
     limits: IncomingLimits,
     strangers: Option<Strangers>,
+    refusals: Refusals,
     shutdown: CancellationToken,
 ) -> ReceiverStream<io::Result<TlsConnection>> {
     let (ready, connections) = mpsc::channel(READY_CONNECTIONS);
@@ -246,6 +252,7 @@ pub(super) fn accept(
         tls,
         limits,
         strangers,
+        refusals,
         peers: Shares::new(limits.from_one_peer),
         ready,
     };
@@ -268,7 +275,9 @@ async fn accept_all(listener: &TcpListener, door: &Door) {
             }
         };
         let Some(standing) = doorway.enter(remote_addr.ip()).await else {
-            debug!(%remote_addr, "too many TLS handshakes from one address");
+            let detail = "too many TLS handshakes from one address";
+            door.refusals
+                .refuse(Refusal::AddressShare, remote_addr, detail);
             continue;
         };
         tokio::spawn(door.clone().pass(stream, remote_addr, standing));
@@ -281,6 +290,7 @@ struct Door {
     tls: ServerTls,
     limits: IncomingLimits,
     strangers: Option<Strangers>,
+    refusals: Refusals,
     peers: Shares<String>,
     ready: mpsc::Sender<io::Result<TlsConnection>>,
 }
@@ -295,7 +305,8 @@ impl Door {
             biased;
             arrival = handshake => arrival,
             () = standing.gives_way() => {
-                debug!(%remote_addr, "a TLS handshake gives way to others");
+                let detail = "a TLS handshake gives way to others";
+                self.refusals.refuse(Refusal::GaveWay, remote_addr, detail);
                 return;
             }
         };
@@ -307,18 +318,24 @@ impl Door {
                     strangers.admit(stream, remote_addr);
                 }
             }
-            Ok(Err(error)) => warn!(%remote_addr, %error, "refused a connection"),
-            Err(_) => debug!(%remote_addr, "a TLS handshake took too long"),
+            Ok(Err((reason, error))) => self.refusals.refuse(reason, remote_addr, error),
+            Err(_) => {
+                let detail = "a TLS handshake took too long";
+                self.refusals.refuse(Refusal::TimedOut, remote_addr, detail);
+            }
         }
     }
 
     async fn let_in(&self, stream: TlsStream<TcpStream>, peer: PeerIdentity) {
         let Some(share) = self.peers.take(peer.fingerprint.clone()) else {
-            warn!(peer = %peer.identity, remote_addr = %peer.remote_addr, "too many connections of one peer");
+            let detail = format!("too many connections of {}", peer.identity);
+            self.refusals
+                .refuse(Refusal::PeerShare, peer.remote_addr, detail);
             return;
         };
         let first_request = self.limits.first_request;
-        let connection = TlsConnection::new(stream, peer, first_request, share);
+        let refusals = self.refusals.clone();
+        let connection = TlsConnection::new(stream, peer, first_request, refusals, share);
         let _ = self.ready.send(Ok(connection)).await;
     }
 }

@@ -1,13 +1,12 @@
-//! Peers that show no certificate: few at a time, for a short time, apart from all others.
+//! Peers that show no certificate: few at a time, for a short time, apart from all others. When there is no room, those
+//! from the address with the most make some, so that silent ones from a few addresses keep nobody from enrolling.
 //!
 //! An agent that has no certificate yet must be able to ask for one at the door that all agents use. Its connection goes
 //! to a server of its own, so that nothing behind the door of verified peers ever sees it.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,11 +16,12 @@ use tokio::sync::mpsc;
 use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
-use tracing::debug;
 
 use super::connection::TlsConnection;
+use super::crowd::{CrowdLimits, Doorway, LEAVING, Standing};
+use super::refusals::{Refusal, Refusals};
 use super::server::{self, IncomingLimits, ServerTls};
 
 /// Bounds on connections without a certificate.
@@ -52,64 +52,58 @@ pub fn incoming_with_strangers(
     tls: ServerTls,
     limits: IncomingLimits,
     stranger_limits: StrangerLimits,
+    refusals: Refusals,
     shutdown: CancellationToken,
 ) -> (
     ReceiverStream<io::Result<TlsConnection>>,
     ReceiverStream<io::Result<StrangerConnection>>,
 ) {
-    let (ready, connections) = mpsc::channel(stranger_limits.connections);
+    // Those that were told to go may still be in it.
+    let (ready, connections) = mpsc::channel(stranger_limits.connections + LEAVING);
     let strangers = Strangers {
-        limits: stranger_limits,
-        open: Arc::default(),
+        lifetime: stranger_limits.lifetime,
+        doorway: Doorway::new(CrowdLimits {
+            all: stranger_limits.connections,
+            from_one_address: stranger_limits.from_one_address,
+        }),
+        refusals: refusals.clone(),
         ready,
     };
-    let verified = server::accept(listener, tls, limits, Some(strangers), shutdown);
+    let verified = server::accept(listener, tls, limits, Some(strangers), refusals, shutdown);
     (verified, ReceiverStream::new(connections))
 }
 
 /// Counts strangers and hands them over.
 #[derive(Clone)]
 pub(super) struct Strangers {
-    limits: StrangerLimits,
-    open: Arc<Mutex<Open>>,
+    lifetime: Duration,
+    doorway: Doorway,
+    refusals: Refusals,
     ready: mpsc::Sender<io::Result<StrangerConnection>>,
-}
-
-#[derive(Debug, Default)]
-struct Open {
-    all: usize,
-    by_address: HashMap<IpAddr, usize>,
 }
 
 impl Strangers {
     /// Takes a connection, or drops it if there are too many.
     pub(super) fn admit(&self, stream: TlsStream<TcpStream>, remote: SocketAddr) {
-        let Some(place) = self.place(network(remote.ip())) else {
-            debug!(%remote, "too many connections without a certificate");
-            return;
+        let standing = match self.doorway.enter_now(remote.ip()) {
+            Ok(standing) => standing,
+            Err(refusal) => {
+                let detail = "too many connections without a certificate";
+                self.refusals.refuse(refusal, remote, detail);
+                return;
+            }
         };
         let connection = StrangerConnection {
             stream,
             remote,
-            deadline: Box::pin(tokio::time::sleep(self.limits.lifetime)),
-            _place: place,
+            deadline: Box::pin(tokio::time::sleep(self.lifetime)),
+            giving_way: standing.giving_way(),
+            refusals: self.refusals.clone(),
+            cut: None,
+            _standing: standing,
         };
         // There is room for every connection that has a place, unless the server has stopped.
         let _ = self.ready.try_send(Ok(connection));
-    }
-
-    fn place(&self, address: IpAddr) -> Option<Place> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let here = open.by_address.get(&address).copied().unwrap_or_default();
-        if open.all >= self.limits.connections || here >= self.limits.from_one_address {
-            return None;
-        }
-        open.all += 1;
-        open.by_address.insert(address, here + 1);
-        Some(Place {
-            open: Arc::clone(&self.open),
-            address,
-        })
     }
 }
 
@@ -124,26 +118,6 @@ pub fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// One connection's share of the bounds.
-#[derive(Debug)]
-struct Place {
-    open: Arc<Mutex<Open>>,
-    address: IpAddr,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.all = open.all.saturating_sub(1);
-        if let Some(here) = open.by_address.get_mut(&self.address) {
-            *here -= 1;
-            if *here == 0 {
-                open.by_address.remove(&self.address);
-            }
-        }
-    }
-}
-
 /// Where a peer without a certificate connects from; a request extension in tonic services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrangerAddress(pub SocketAddr);
@@ -154,20 +128,32 @@ pub struct StrangerConnection {
     stream: TlsStream<TcpStream>,
     remote: SocketAddr,
     deadline: Pin<Box<Sleep>>,
-    _place: Place,
+    giving_way: Pin<Box<WaitForCancellationFutureOwned>>,
+    refusals: Refusals,
+    /// Why it is not served any more.
+    cut: Option<&'static str>,
+    _standing: Standing,
 }
 
 impl StrangerConnection {
-    fn overdue(&mut self, cx: &mut Context<'_>) -> bool {
-        self.deadline.as_mut().poll(cx).is_ready()
+    /// Why the connection is over.
+    fn is_cut(&mut self, cx: &mut Context<'_>) -> Option<io::Error> {
+        if self.cut.is_none() {
+            let (reason, text) = if self.deadline.as_mut().poll(cx).is_ready() {
+                let text = "a connection without a certificate lasted too long";
+                (Refusal::TimedOut, text)
+            } else if self.giving_way.as_mut().poll(cx).is_ready() {
+                let text = "a connection without a certificate gives way to others";
+                (Refusal::GaveWay, text)
+            } else {
+                return None;
+            };
+            self.cut = Some(text);
+            self.refusals.refuse(reason, self.remote, text);
+        }
+        self.cut
+            .map(|text| io::Error::new(io::ErrorKind::TimedOut, text))
     }
-}
-
-fn too_long() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::TimedOut,
-        "a connection without a certificate lasted too long",
-    )
 }
 
 impl Connected for StrangerConnection {
@@ -184,8 +170,8 @@ impl AsyncRead for StrangerConnection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.overdue(cx) {
-            return Poll::Ready(Err(too_long()));
+        if let Some(error) = self.is_cut(cx) {
+            return Poll::Ready(Err(error));
         }
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
@@ -197,21 +183,21 @@ impl AsyncWrite for StrangerConnection {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.overdue(cx) {
-            return Poll::Ready(Err(too_long()));
+        if let Some(error) = self.is_cut(cx) {
+            return Poll::Ready(Err(error));
         }
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.overdue(cx) {
-            return Poll::Ready(Err(too_long()));
+        if let Some(error) = self.is_cut(cx) {
+            return Poll::Ready(Err(error));
         }
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.overdue(cx) {
+        if self.is_cut(cx).is_some() {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.stream).poll_shutdown(cx)

@@ -60,7 +60,8 @@ async fn serve(
 ) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let mut connections = incoming(listener, tls.clone(), limits, shutdown.clone());
+    let refusals = Refusals::default();
+    let mut connections = incoming(listener, tls.clone(), limits, refusals, shutdown.clone());
     tokio::spawn(async move {
         while let Some(Ok(mut connection)) = connections.next().await {
             tokio::spawn(async move {
@@ -317,7 +318,8 @@ async fn a_peer_that_asks_for_nothing_is_cut_and_one_that_has_asked_is_not() {
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let mut connections = incoming(listener, server, limits, CancellationToken::new());
+    let (refusals, shutdown) = (Refusals::default(), CancellationToken::new());
+    let mut connections = incoming(listener, server, limits, refusals, shutdown);
     let files = ca.issue(&dir.path().join("c"), vec![uri("spiffe://nabu/cluster/a")]);
     let client = ClientTls::load(files).unwrap();
     let (mut heard, mut slow) = (
@@ -363,7 +365,8 @@ async fn a_peer_is_trusted_until_its_authority_is_not_however_it_got_in() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let limits = IncomingLimits::default();
-    let mut connections = incoming(listener, server.clone(), limits, CancellationToken::new());
+    let (refusals, shutdown) = (Refusals::default(), CancellationToken::new());
+    let mut connections = incoming(listener, server.clone(), limits, refusals, shutdown);
     let mut peers = Vec::new();
     for (name, by) in [("old", &ca), ("new", &new)] {
         let sans = vec![uri(&format!("spiffe://nabu/cluster/{name}"))];
@@ -426,6 +429,7 @@ async fn serve_strangers(tls: &ServerTls, limits: StrangerLimits) -> SocketAddr 
         tls.clone(),
         IncomingLimits::default(),
         limits,
+        Refusals::default(),
         CancellationToken::new(),
     );
     tokio::spawn(async move { while peers.next().await.is_some() {} });
@@ -494,6 +498,32 @@ async fn strangers_are_few_and_do_not_stay() {
     assert!(first.read_u8().await.is_err());
     assert!(second.read_u8().await.is_err());
     assert_eq!(dial_and_ask(&tls, address).await.unwrap(), "stranger");
+}
+
+#[tokio::test]
+async fn silent_strangers_of_a_few_addresses_make_room_for_one_of_another() {
+    let (dir, ca) = (TempDir::new().unwrap(), Ca::new());
+    let server = ServerTls::hold(held(&ca, dir.path(), vec![loopback()]), domain()).unwrap();
+    let limits = StrangerLimits {
+        connections: 8,
+        from_one_address: 2,
+        lifetime: Duration::from_mins(10),
+    };
+    let address = serve_strangers(&server, limits).await;
+    let tls = ClientTls::pinned(&[pin_of(&ca)]).unwrap();
+    let uri: Uri = format!("https://{address}").parse().unwrap();
+    let mut silent = Vec::new();
+    for last in [2, 3, 4, 5, 2, 3, 4, 5] {
+        let from = [127, 0, 0, last].into();
+        let stream = tls.connector(None).from_address(from).call(uri.clone());
+        let mut stream = stream.await.unwrap().into_inner();
+        ask(&mut stream).await.unwrap();
+        silent.push(stream);
+    }
+    let mut honest = dial(&tls, address).await.unwrap();
+    assert_eq!(ask(&mut honest).await.unwrap(), "stranger");
+    assert!(silent[0].read_u8().await.is_err(), "it gave way");
+    assert_eq!(ask(&mut silent[1]).await.unwrap(), "stranger");
 }
 
 #[tokio::test]

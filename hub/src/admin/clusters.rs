@@ -293,23 +293,32 @@ impl ClusterService for Clusters {
         let tokens = self.usable_tokens(&cluster).await?;
         let event = audit_line(run, &actor, "ClusterRemoved", cluster.to_string());
         let identities = run.identities(&self.identities);
-        let done = identities.remove_cluster(&cluster, event).await;
-        let done = done.map_err(failed)?;
-        let unfinished = self.store.unfinished_of(&cluster).await.map_err(failed)?;
-        // A removal that was interrupted is finished by the next one.
-        if !done && unfinished.is_empty() {
+        let gone = identities.remove_cluster(&cluster, event).await;
+        let gone = gone.map_err(failed)?;
+        let sessions = self.sessions(&cluster);
+        if !run.is_dry() {
+            self.gateway.dismiss_revoked(&cluster);
+        }
+        // What its session has stored since is ended here, and else by the next start of a hub. A rehearsal took everything back, and
+        // finds it here.
+        let late = self.store.unfinished_of(&cluster).await.map_err(failed)?;
+        if gone.is_none() && late.is_empty() {
             return Err(unknown(&cluster));
         }
+        let gone = gone.filter(|_| !run.is_dry()).unwrap_or_default();
         let answer = RemoveClusterResponse {
-            cancelled: unfinished.len() as u64,
-            sessions: self.sessions(&cluster),
+            cancelled: (gone.len() + late.len()) as u64,
+            sessions,
             tokens,
         };
         if run.is_dry() {
             return Ok(Response::new(answer));
         }
-        self.gateway.dismiss_revoked(&cluster);
-        for (uid, _) in unfinished {
+        for uid in gone {
+            let cluster = cluster.clone();
+            self.dispatcher.changed(ResponseKey { cluster, uid });
+        }
+        for (uid, _) in late {
             let key = ResponseKey {
                 cluster: cluster.clone(),
                 uid,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use nabu_common::tls::{IncomingLimits, ServerTls, incoming};
+use nabu_common::tls::{IncomingLimits, Refusals, ServerTls, incoming};
 use nabu_proto::admin_v1::admin_service_server::AdminServiceServer;
 use nabu_proto::admin_v1::administrator_service_server::AdministratorServiceServer;
 use nabu_proto::admin_v1::authority_service_server::AuthorityServiceServer;
@@ -48,13 +48,14 @@ pub struct Services {
 /// If a server fails.
 pub async fn serve(
     doors: Doors,
-    tls: ServerTls,
+    (tls, refusals): (ServerTls, Refusals),
     guard: Guard,
     services: Services,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let routes = routes(services).await?;
-    let connections = incoming(doors.port, tls, IncomingLimits::default(), shutdown.clone());
+    let limits = IncomingLimits::default();
+    let connections = incoming(doors.port, tls, limits, refusals, shutdown.clone());
     let port = server()
         .layer(guard.clone())
         .add_routes(routes.clone())

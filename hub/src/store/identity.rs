@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use nabu_common::ids::ClusterId;
+use nabu_common::ids::{ClusterId, ResponseUid};
 
 use super::administrators::AdministratorStore;
 use super::{AuditEvent, StoreError};
@@ -219,12 +219,16 @@ pub trait IdentityStore: AdministratorStore + Send + Sync {
         audit: AuditEvent,
     ) -> Result<bool, StoreError>;
 
-    /// Forgets a cluster, and revokes its certificates and tokens; `false` if there is no such cluster.
+    /// Forgets a cluster, revokes its certificates and tokens, and marks what is under way for it as if its EventResponses
+    /// were gone, all in one step. Gives those responses; `None` if there is no such cluster.
     async fn remove_cluster(
         &self,
         cluster: &ClusterId,
         audit: AuditEvent,
-    ) -> Result<bool, StoreError>;
+    ) -> Result<Option<Vec<ResponseUid>>, StoreError>;
+
+    /// Marks what is still under way for removed clusters: it was stored while they were removed. Gives how many responses.
+    async fn finish_removals(&self) -> Result<u64, StoreError>;
 
     /// Binds a cluster id to another kube-system UID, or to the next one that comes if that is empty; gives the UID
     /// before, `None` if there is no such cluster.

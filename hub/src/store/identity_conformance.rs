@@ -8,6 +8,7 @@ use nabu_common::ids::ClusterId;
 use super::administrators::{Barred, Certified, Revocation};
 use super::identity::*;
 use super::{AuditEvent, Store};
+use crate::response::Observation;
 
 const HOUR: i64 = 3600;
 
@@ -60,6 +61,7 @@ pub(crate) async fn run(store: &dyn Store, identities: &dyn IdentityStore) {
     the_first_use_of_a_certificate_supersedes_those_before(identities).await;
     a_certificate_in_the_wrong_cluster_costs_the_right_one_nothing(identities).await;
     a_revoked_cluster_gets_nothing_until_it_is_restored(identities).await;
+    what_is_under_way_for_a_cluster_ends_with_it(store, identities).await;
     a_removed_cluster_comes_back_only_with_a_new_token(store, identities).await;
     a_cluster_id_is_bound_anew(identities).await;
     authorities_are_replaced_by_whoever_is_first(identities).await;
@@ -230,6 +232,46 @@ async fn a_revoked_cluster_gets_nothing_until_it_is_restored(identities: &dyn Id
     assert_eq!(redeemed.await.unwrap(), Redeemed::New);
 }
 
+async fn what_is_under_way_for_a_cluster_ends_with_it(
+    store: &dyn Store,
+    identities: &dyn IdentityStore,
+) {
+    use crate::fixtures::{event_response, key_in, observation};
+    let id = cluster("busy");
+    add(identities, "t20", "busy").await;
+    let seen = |number| {
+        let seen = observation(
+            key_in("busy", number),
+            event_response(serde_json::json!({})),
+        );
+        Observation {
+            name: format!("busy-{number}"),
+            ..seen
+        }
+    };
+    for number in 1..=2 {
+        store.observe(vec![seen(number)], at(1)).await.unwrap();
+    }
+    let removed = identities.remove_cluster(&id, audit(2)).await.unwrap();
+    let mut removed = removed.unwrap();
+    removed.sort_unstable();
+    let keys = [key_in("busy", 1), key_in("busy", 2)];
+    assert_eq!(removed, keys.clone().map(|key| key.uid));
+    for key in keys {
+        let found = store.response(&key).await.unwrap().unwrap();
+        assert!(found.progress.deleted && found.progress.cancel_requested.is_some());
+    }
+    assert_eq!(identities.finish_removals().await.unwrap(), 0);
+    // Its session may not have ended yet.
+    store.observe(vec![seen(3)], at(3)).await.unwrap();
+    assert_eq!(identities.finish_removals().await.unwrap(), 1);
+    assert_eq!(identities.finish_removals().await.unwrap(), 0);
+    let late = store.response(&key_in("busy", 3)).await.unwrap().unwrap();
+    assert!(late.progress.deleted);
+    let again = identities.remove_cluster(&id, audit(4)).await.unwrap();
+    assert_eq!(again, None);
+}
+
 async fn a_removed_cluster_comes_back_only_with_a_new_token(
     store: &dyn Store,
     identities: &dyn IdentityStore,
@@ -238,8 +280,10 @@ async fn a_removed_cluster_comes_back_only_with_a_new_token(
     add(identities, "t8", "gone").await;
     let made = certificate("g1", "gone", "a");
     identities.record_certificate(made, None).await.unwrap();
-    assert!(identities.remove_cluster(&id, audit(6)).await.unwrap());
-    assert!(!identities.remove_cluster(&id, audit(6)).await.unwrap());
+    let removed = identities.remove_cluster(&id, audit(6)).await.unwrap();
+    assert_eq!(removed, Some(Vec::new()));
+    let again = identities.remove_cluster(&id, audit(6)).await.unwrap();
+    assert_eq!(again, None);
     let clusters = store.clusters().await.unwrap();
     assert!(clusters.iter().all(|one| one.facts.cluster != id));
     assert!(

@@ -17,7 +17,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use nabu_common::tls::{CrowdLimits, Doorway};
+use nabu_common::tls::{CrowdLimits, Doorway, Refusal, Refusals};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -58,8 +58,12 @@ impl Default for Limits {
 }
 
 /// Serves until `shutdown`.
-pub async fn serve(listener: TcpListener, receiver: Receiver, shutdown: CancellationToken) {
-    serve_within(Limits::default(), listener, receiver, shutdown).await;
+pub async fn serve(
+    listener: TcpListener,
+    (receiver, refusals): (Receiver, Refusals),
+    shutdown: CancellationToken,
+) {
+    serve_within(Limits::default(), listener, receiver, refusals, shutdown).await;
 }
 
 /// [`serve`] with limits of its own.
@@ -67,6 +71,7 @@ pub(super) async fn serve_within(
     limits: Limits,
     listener: TcpListener,
     receiver: Receiver,
+    refusals: Refusals,
     shutdown: CancellationToken,
 ) {
     let receiver = Arc::new(receiver);
@@ -80,17 +85,21 @@ pub(super) async fn serve_within(
         loop {
             let (stream, remote) = accept(&listener).await;
             if let Some(place) = doorway.enter(remote.ip()).await {
-                return (stream, place);
+                return (stream, remote, place);
             }
         }
     };
-    while let Some((accepted, place)) = shutdown.run_until_cancelled(entered()).await {
+    while let Some((accepted, remote, place)) = shutdown.run_until_cancelled(entered()).await {
         let connection =
             serve_connection(limits, accepted, Arc::clone(&receiver), shutdown.clone());
+        let refusals = refusals.clone();
         connections.spawn(async move {
             tokio::select! {
                 () = connection => {}
-                () = place.gives_way() => debug!("a connection for webhooks gives way to others"),
+                () = place.gives_way() => {
+                    let detail = "a connection for webhooks gives way to others";
+                    refusals.refuse(Refusal::GaveWay, remote, detail);
+                }
             }
         });
     }

@@ -142,7 +142,9 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
-        let served = tokio::spawn(serve_within(limits, listener, receiver, shutdown.clone()));
+        let refusals = nabu_common::tls::Refusals::default();
+        let served = serve_within(limits, listener, receiver, refusals, shutdown.clone());
+        let served = tokio::spawn(served);
         Self {
             address,
             heard,

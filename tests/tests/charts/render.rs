@@ -194,6 +194,31 @@ fn a_label_that_is_given_twice_is_rendered_once_and_the_nearer_one_counts() -> R
     Ok(())
 }
 
+#[test]
+fn names_of_another_pki_reach_both_programs_and_cert_manager() -> Result<()> {
+    let mut seen = 0;
+    for case in Case::all()? {
+        if case.name != "own-names" {
+            continue;
+        }
+        let objects = objects(&case.render()?)?;
+        let pod = &object(&objects, "Deployment")?["spec"]["template"]["spec"];
+        let arguments = pod["containers"][0]["args"].as_array().unwrap();
+        let has = |argument: &str| arguments.iter().any(|one| one == argument);
+        assert!(has("--cluster-san=spiffe://{trust_domain}/ns/nabu/sa/{id}"));
+        assert!(has("--trust-domain=corp.example"));
+        if case.chart == "nabu-hub" {
+            assert!(has("--admin-san=https://sso.example/{name}?team=nabu"));
+        } else {
+            let uris = &object(&objects, "Certificate")?["spec"]["uris"];
+            assert_eq!(uris[0], "spiffe://corp.example/ns/nabu/sa/prod-eu");
+        }
+        seen += 1;
+    }
+    assert_eq!(seen, 2);
+    Ok(())
+}
+
 /// The pod template with more values.
 fn pod_template(chart: &str, more: &[&str]) -> Result<Value> {
     let values = nabu_tests::process::repository_root().join("tests/fixtures/charts");

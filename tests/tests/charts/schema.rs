@@ -115,6 +115,21 @@ fn a_wrong_value_is_refused_with_its_place_and_what_is_expected() -> Result<()> 
         ),
         (
             "nabu-hub",
+            "tls.clusterSan=spiffe://corp.example/agents",
+            ["'/tls/clusterSan'", "pattern"],
+        ),
+        (
+            "nabu-hub",
+            "tls.adminSan=spiffe://corp.example/people/{name}",
+            ["tls.adminSan", "tls.mode=files"],
+        ),
+        (
+            "nabu-agent",
+            "hub.clusterSan=spiffe://corp.example/agents/{id}",
+            ["hub.clusterSan", "identity.mode=files"],
+        ),
+        (
+            "nabu-hub",
             "tls.builtin.authoritySecret=company-ca",
             ["exclude each other", "give one"],
         ),

@@ -6,9 +6,12 @@ use anyhow::{Context as _, Result, ensure};
 use nabu_hub::authority::seal::SealingKey;
 use nabu_hub::pki::Authority;
 use nabu_hub::pki::credentials::pem;
+use nabu_proto::agent_v1::agent_service_client::AgentServiceClient;
 use nabu_proto::agent_v1::session_request::Frame;
 use nabu_proto::agent_v1::session_response::Frame as Answer;
-use nabu_proto::agent_v1::{GoodbyeReason, Heartbeat, RenewCertificate, SessionRequest};
+use nabu_proto::agent_v1::{
+    GoodbyeReason, Heartbeat, RenewCertificate, SessionRequest, SessionResponse,
+};
 use nabu_tests::agent::TestAgent;
 use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::objects::{event_response, noop_config};
@@ -16,6 +19,10 @@ use nabu_tests::wait::eventually;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::bed::{LIMIT, eu, small_change, unique};
 use crate::hostile::until;
@@ -195,6 +202,101 @@ async fn an_authority_from_files_is_replaced_without_a_restart() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_files_that_meets_a_failing_store_is_taken_up_later() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    Authority::create(&folder.path().join("ca"), "nabu")?;
+    Authority::create(&folder.path().join("next"), "nabu")?;
+    let (cert, key, socket) = (path("ca/ca.crt"), path("ca/ca.key"), path("admin.sock"));
+    let arguments = [
+        "--ca-cert-file",
+        &cert,
+        "--ca-key-file",
+        &key,
+        "--server-name",
+        "127.0.0.1",
+        "--admin-socket",
+        &socket,
+    ];
+    let options = HubOptions {
+        arguments: arguments.map(str::to_owned).to_vec(),
+        ..HubOptions::default()
+    };
+    let hub = TestHub::start(&[("config.yaml", noop_config("o/r"))], options).await?;
+    let pin = || -> Result<Value> {
+        let url = format!("unix:{socket}");
+        let printed = hub.nabuctl_at(&url, &["-o", "json", "ca", "rotate", "status"])?;
+        let status: Value = serde_json::from_str(&printed)?;
+        Ok(status["authorities"][0]["pin"].clone())
+    };
+    let before = pin()?;
+    let fails = "CREATE TRIGGER fails BEFORE INSERT ON certificates \
+        BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    sqlite(&hub, fails)?;
+    let text = |name: &str| std::fs::read_to_string(path(name));
+    std::fs::write(
+        &cert,
+        format!("{}{}", text("ca/ca.crt")?, text("next/ca.crt")?),
+    )?;
+    std::fs::write(&key, text("next/ca.key")?)?;
+    eventually("the hub cannot take it up", LIMIT, || async {
+        let told = hub.log().contains("cannot be brought up to date");
+        told.then_some(())
+    })
+    .await?;
+    ensure!(pin()? == before, "what is not stored is not in force");
+    sqlite(&hub, "DROP TRIGGER fails")?;
+    eventually("the new authority certifies", LIMIT, || async {
+        (pin().ok()? != before).then_some(())
+    })
+    .await
+}
+
+/// Opens a session on a connection; gives the hub's answer to Hello, and what keeps the session open.
+async fn session_on(
+    channel: &Channel,
+) -> Result<(
+    Answer,
+    mpsc::Sender<SessionRequest>,
+    Streaming<SessionResponse>,
+)> {
+    let (frames, outgoing) = mpsc::channel(4);
+    let hello = Some(Frame::Hello(hello("a")));
+    frames.send(SessionRequest { frame: hello }).await?;
+    let mut client = AgentServiceClient::new(channel.clone());
+    let answers = client.session(ReceiverStream::new(outgoing)).await?;
+    let mut answers = answers.into_inner();
+    let answer = answers.message().await?.and_then(|answer| answer.frame);
+    Ok((answer.context("no answer")?, frames, answers))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_of_a_retired_authority_opens_no_session_on_a_connection_from_before()
+-> Result<()> {
+    let hub = certifying().await?;
+    let added = hub.add_cluster("prod-eu", &[])?;
+    let tls = enrol(&hub, &added, "prod-eu").await?;
+    let endpoint = Endpoint::from_shared(hub.agents_url())?;
+    let channel = endpoint.connect_with_connector(tls.connector(None)).await?;
+    let (answer, ..) = session_on(&channel).await?;
+    ensure!(matches!(answer, Answer::Welcome(_)), "{answer:?}");
+    hub.nabuctl(&["ca", "rotate", "start"])?;
+    hub.nabuctl(&["ca", "rotate", "finish", "--force"])?;
+    // On another connection it would not have come as far as an answer.
+    let (answer, ..) = session_on(&channel).await?;
+    let Answer::Goodbye(goodbye) = answer else {
+        anyhow::bail!("{answer:?}")
+    };
+    ensure!(
+        goodbye.reason() == GoodbyeReason::CertificateOutdated
+            && goodbye.message.contains("not trusted any more"),
+        "{goodbye:?}"
+    );
+    ensure!(say_hello(&hub, &tls).await.is_err());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn certificates_of_another_pki_are_known_by_its_own_form_of_names() -> Result<()> {
     let agents = "spiffe://corp.example/ns/nabu/sa/{id}";
     let arguments = [
@@ -236,6 +338,12 @@ async fn certificates_of_another_pki_are_known_by_its_own_form_of_names() -> Res
     })?;
     let listed = hub.nabuctl(&["-o", "name", "cluster", "list"])?;
     ensure!(listed.contains("prod-eu"), "{listed}");
+    // The check goes by the hub's rules, and knows none of its own for such a name.
+    let checked = hub.nabuctl(&["check"])?;
+    ensure!(
+        checked.contains("for admin/ada until") && !checked.contains("to mend it"),
+        "{checked}"
+    );
     // An agent's name opens no door for administrators.
     certificate_into(&hub, &hub.admin_tls(), |params| {
         params.subject_alt_names = vec![uri("spiffe://corp.example/ns/nabu/sa/ada").unwrap()];

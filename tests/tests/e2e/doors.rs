@@ -277,6 +277,68 @@ async fn a_stranger_that_never_ends_its_request_is_cut_and_another_enrols() -> R
     Ok(())
 }
 
+/// Silent connections without a certificate that are open from each of a few addresses; whoever is cut comes again at
+/// once.
+struct Silence {
+    opened: Arc<AtomicUsize>,
+    _connections: JoinSet<()>,
+}
+
+impl Silence {
+    fn start(url: &str, tls: &ClientTls, addresses: u8, each: usize) -> Result<Self> {
+        let opened = Arc::new(AtomicUsize::new(0));
+        let mut connections = JoinSet::new();
+        let uri: Uri = url.parse()?;
+        for number in 0..usize::from(addresses) * each {
+            let last = u8::try_from(number % usize::from(addresses))?;
+            let from = Ipv4Addr::new(127, 0, 9, last + 1);
+            let mut connector = tls.connector(None).from_address(from.into());
+            let (uri, opened) = (uri.clone(), Arc::clone(&opened));
+            connections.spawn(async move {
+                loop {
+                    if let Ok(stream) = connector.call(uri.clone()).await {
+                        opened.fetch_add(1, Ordering::Relaxed);
+                        let _ = stream.into_inner().read(&mut [0]).await;
+                    }
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            });
+        }
+        Ok(Self {
+            opened,
+            _connections: connections,
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_few_addresses_of_silent_strangers_keep_nobody_from_enrolling() -> Result<()> {
+    let hub = TestHub::start(
+        &[("config.yaml", noop_config("o/r"))],
+        HubOptions::certifying(&[]),
+    )
+    .await?;
+    let added = hub.add_cluster("prod-eu", &[])?;
+    let pin = added["caPins"][0].as_str().context("no pin")?;
+    let tls = ClientTls::pinned(&[pin.parse().map_err(anyhow::Error::msg)?])?;
+    // As many from each address as it may have, twice over what there is room for in all.
+    let (addresses, each) = (8, 32);
+    let silence = Silence::start(&hub.agents_url(), &tls, addresses, each)?;
+    eventually("all of them have come", LIMIT, || async {
+        let all = usize::from(addresses) * each;
+        (silence.opened.load(Ordering::Relaxed) >= all).then_some(())
+    })
+    .await?;
+    crate::refusals::enrol(&hub, &added, "prod-eu").await?;
+    let refused = hub.metrics().await?;
+    ensure!(
+        refused.contains("reason=\"GaveWay\"") && refused.contains("reason=\"NoRoom\""),
+        "{refused}"
+    );
+    drop(silence);
+    Ok(())
+}
+
 /// The whole head of a request to enrol: what follows is its body.
 fn enrol_head() -> Vec<u8> {
     let fields = [

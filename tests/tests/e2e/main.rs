@@ -33,6 +33,7 @@ mod outages;
 mod own_pki;
 mod proxied;
 mod refusals;
+mod removal;
 mod retention;
 mod routes;
 mod successor;

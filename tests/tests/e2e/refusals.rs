@@ -18,6 +18,7 @@ use nabu_proto::agent_v1::{
 use nabu_tests::agent::TestAgent;
 use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::objects::noop_config;
+use nabu_tests::wait::eventually;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, SanType};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -29,7 +30,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
-use crate::bed::{eu, unique};
+use crate::bed::{LIMIT, eu, unique};
 use crate::identity::sqlite;
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -132,9 +133,10 @@ async fn a_certificate_that_is_not_right_in_every_way_opens_no_session() -> Resu
     let (answer, ..) = say_hello(&hub, &good).await?;
     ensure!(matches!(answer, Answer::Welcome(_)), "{answer:?}");
     let now = SystemTime::now();
-    let wrong: [(&str, Change); 6] = [
+    let wrong: [(&str, &str, Change); 6] = [
         (
             "it has run out",
+            "Expired",
             Box::new(move |params| {
                 params.not_before = (now - 2 * HOUR).into();
                 params.not_after = (now - HOUR).into();
@@ -142,16 +144,19 @@ async fn a_certificate_that_is_not_right_in_every_way_opens_no_session() -> Resu
         ),
         (
             "it is not valid yet",
+            "NotYetValid",
             Box::new(move |params| params.not_before = (now + HOUR).into()),
         ),
         (
             "it is for servers",
+            "BadCertificate",
             Box::new(|params| {
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
             }),
         ),
         (
             "it names two clusters",
+            "WrongName",
             Box::new(|params| {
                 let other = uri("spiffe://nabu/cluster/prod-us").unwrap();
                 params.subject_alt_names.push(other);
@@ -159,27 +164,48 @@ async fn a_certificate_that_is_not_right_in_every_way_opens_no_session() -> Resu
         ),
         (
             "it is of another trust domain",
+            "WrongName",
             Box::new(|params| {
                 params.subject_alt_names = vec![uri("spiffe://other/cluster/prod-eu").unwrap()];
             }),
         ),
         (
             "it names nobody",
+            "WrongName",
             Box::new(|params| params.subject_alt_names.clear()),
         ),
     ];
-    for (what, change) in wrong {
+    for (what, reason, change) in wrong {
         let tls = certificate(&hub, change)?;
+        let before = counted(&hub, "agents", reason).await?;
         let refused = say_hello(&hub, &tls).await;
         ensure!(refused.is_err(), "{what}, and it got an answer");
+        is_counted(&hub, "agents", reason, before).await?;
     }
     Ok(())
+}
+
+/// Connections that were refused at a door for a reason.
+async fn counted(hub: &TestHub, door: &str, reason: &str) -> Result<f64> {
+    let series =
+        format!("nabu_hub_connections_refused_total{{door=\"{door}\",reason=\"{reason}\"}}");
+    hub.metric(&series).await
+}
+
+/// Waits until there is one more: the peer may know before the hub has counted.
+async fn is_counted(hub: &TestHub, door: &str, reason: &str, before: f64) -> Result<()> {
+    let what = format!("one more of {reason} at {door}");
+    eventually(&what, LIMIT, || async {
+        let now = counted(hub, door, reason).await.ok()?;
+        (now > before).then_some(())
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_tls_and_no_tls_get_nothing() -> Result<()> {
     let hub = hub(HubOptions::default()).await?;
-    for url in [hub.agents_url(), hub.admin_url()] {
+    for (door, url) in [("agents", hub.agents_url()), ("admin", hub.admin_url())] {
         let address = url.trim_start_matches("https://").to_owned();
         let (host, port) = address.split_once(':').context("no port")?;
         let script = "import socket, ssl, sys\n\
@@ -200,7 +226,19 @@ async fn old_tls_and_no_tls_get_nothing() -> Result<()> {
         let said = String::from_utf8_lossy(&old.stderr).to_ascii_lowercase();
         ensure!(!old.status.success() && said.contains("version"), "{said}");
         // The same dialler with the newest version gets as far as its missing certificate.
+        is_counted(&hub, door, "Protocol", 0.0).await?;
         ensure!(dial("TLSv1_3")?.status.success());
+        // It goes away without having shown one, or is told to.
+        eventually(
+            "the one without a certificate is counted",
+            LIMIT,
+            || async {
+                let without = counted(&hub, door, "NoCertificate").await.ok()?;
+                let gone = counted(&hub, door, "BrokenOff").await.ok()?;
+                (without + gone > 0.0).then_some(())
+            },
+        )
+        .await?;
 
         let mut plain = TcpStream::connect(&address).await?;
         plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await?;

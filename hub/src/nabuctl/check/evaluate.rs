@@ -13,32 +13,51 @@ const SKEW_WARNING: SignedDuration = SignedDuration::from_secs(5);
 /// Clocks that are further apart break certificates and tokens of GitHub Apps.
 const SKEW_ERROR: SignedDuration = SignedDuration::from_secs(60);
 
+/// Who a certificate speaks for, as far as that can be seen here.
+#[derive(Clone, Debug)]
+pub(super) enum Named {
+    /// In the form of our own, in whatever trust domain.
+    Own(Identity),
+    /// This one URI of another form: what it means, the hub knows by its `--admin-san`.
+    Other(String),
+    /// Nobody, and why.
+    Nobody(String),
+}
+
 /// What a certificate says.
 #[derive(Clone, Debug)]
 pub(super) struct CertificateFacts {
-    /// Who it speaks for, or why for nobody.
-    pub(super) identity: Result<Identity, String>,
+    pub(super) named: Named,
     pub(super) not_before: Timestamp,
     pub(super) not_after: Timestamp,
 }
 
-/// Our certificate.
+/// Our certificate. `caller` is who the hub takes us for, if it has said so: it goes by its own rules for names.
 pub(super) fn certificate(
     facts: &CertificateFacts,
+    caller: Option<&str>,
     folder: &str,
     certifier: Certifier,
     now: Timestamp,
 ) -> Found {
     const CHECK: &str = "certificate";
-    let anew = |name: &str| issue(folder, name, certifier);
-    let name = match &facts.identity {
-        Ok(Identity::Admin(name)) => name,
-        Ok(other) => {
+    let anew = |name: &str| match &facts.named {
+        Named::Other(uri) => format!(
+            "get another one for {uri} from the PKI that made it, then nabuctl context set NAME --tls-dir {folder}"
+        ),
+        _ => issue(folder, name, certifier),
+    };
+    let said = caller.and_then(|caller| caller.strip_prefix("admin/"));
+    let name = match (said, &facts.named) {
+        (Some(name), _) => name,
+        (None, Named::Own(Identity::Admin(name))) => name.as_str(),
+        (None, Named::Own(other)) => {
             let message =
                 format!("the certificate in {folder} is for {other}, not for an administrator");
             return Found::bad(CHECK, Level::Error, message, anew("NAME"));
         }
-        Err(why) => {
+        (None, Named::Other(_)) => "NAME",
+        (None, Named::Nobody(why)) => {
             let message = format!("the certificate in {folder} speaks for nobody: {why}");
             return Found::bad(CHECK, Level::Error, message, anew("NAME"));
         }
@@ -66,7 +85,17 @@ pub(super) fn certificate(
         };
         return Found::bad(CHECK, Level::Warning, message, remedy);
     }
-    Found::ok(CHECK, format!("for admin/{name} until {until:.0}"))
+    match &facts.named {
+        Named::Other(uri) if said.is_none() => Found::bad(
+            CHECK,
+            Level::Warning,
+            format!(
+                "the certificate in {folder} names {uri}, which only a hub with a fitting --admin-san knows"
+            ),
+            "nabuctl check again when the hub can be reached, and it goes by what that says; else compare with nabu-hub --admin-san",
+        ),
+        _ => Found::ok(CHECK, format!("for admin/{name} until {until:.0}")),
+    }
 }
 
 /// How an administrator without a good certificate gets one.
@@ -144,12 +173,12 @@ mod tests {
     #[test]
     fn a_certificate_that_has_ended_or_is_for_somebody_else_is_an_error_with_the_command_that_mends_it()
      {
-        let facts = |identity, until| CertificateFacts {
-            identity,
+        let facts = |named, until| CertificateFacts {
+            named,
             not_before: at(0),
             not_after: at(until),
         };
-        let ada = || Ok(Identity::Admin("ada".to_owned()));
+        let ada = || Named::Own(Identity::Admin("ada".to_owned()));
         let day = 86_400;
         for (facts, now, level, words) in [
             (facts(ada(), 365 * day), 1, Level::Ok, ""),
@@ -167,19 +196,19 @@ mod tests {
             ),
             (facts(ada(), day), -5, Level::Error, "timedatectl"),
             (
-                facts(Ok(Identity::Hub("h".to_owned())), day),
+                facts(Named::Own(Identity::Hub("h".to_owned())), day),
                 1,
                 Level::Error,
                 "admin NAME",
             ),
             (
-                facts(Err("no URI".to_owned()), day),
+                facts(Named::Nobody("no URI".to_owned()), day),
                 1,
                 Level::Error,
                 "admin NAME",
             ),
         ] {
-            let found = certificate(&facts, "/x", Certifier::OwnPki, at(now));
+            let found = certificate(&facts, None, "/x", Certifier::OwnPki, at(now));
             assert_eq!(found.level, level, "{found:?}");
             assert!(found.remedy.contains(words), "{found:?}");
             assert_remedies(&[found]);
@@ -189,17 +218,55 @@ mod tests {
     #[test]
     fn where_the_hub_certifies_it_renews_what_is_good_and_others_replace_what_is_not() {
         let facts = CertificateFacts {
-            identity: Ok(Identity::Admin("ada".to_owned())),
+            named: Named::Own(Identity::Admin("ada".to_owned())),
             not_before: at(0),
             not_after: at(100),
         };
-        let remedy = |certifier, now| certificate(&facts, "/x", certifier, at(now)).remedy;
+        let remedy = |certifier, now| certificate(&facts, None, "/x", certifier, at(now)).remedy;
         assert!(remedy(Certifier::Hub, 95).starts_with("nabuctl admin renew"));
         let ended = remedy(Certifier::Hub, 200);
         assert!(ended.starts_with("nabuctl admin add ada --out /x"));
         assert!(ended.contains("nabu-hub init-admin ada --out /x") && !ended.contains("pki"));
         let unknown = remedy(Certifier::Unknown, 200);
         assert!(unknown.contains("init-admin") && unknown.contains("pki issue"));
+    }
+
+    #[test]
+    fn a_certificate_of_another_pki_is_for_whom_the_hub_says() {
+        let facts = |until| CertificateFacts {
+            named: Named::Other("https://sso.example/ada".to_owned()),
+            not_before: at(0),
+            not_after: at(until),
+        };
+        let month = 30 * 86_400;
+        let found = certificate(
+            &facts(month),
+            Some("admin/ada"),
+            "/x",
+            Certifier::OwnPki,
+            at(1),
+        );
+        assert_eq!(found.level, Level::Ok, "{found:?}");
+        assert!(found.message.contains("admin/ada"), "{found:?}");
+        let found = certificate(&facts(month), None, "/x", Certifier::OwnPki, at(1));
+        assert_eq!(found.level, Level::Warning, "{found:?}");
+        assert!(
+            found.message.contains("https://sso.example/ada"),
+            "{found:?}"
+        );
+        for caller in [Some("admin/ada"), None] {
+            let found = certificate(&facts(10), caller, "/x", Certifier::OwnPki, at(11));
+            assert_eq!(found.level, Level::Error, "{found:?}");
+            assert!(found.remedy.contains("the PKI that made it"), "{found:?}");
+        }
+        // A name that means something else here and is let in there.
+        let named = Named::Own(Identity::Hub("ada".to_owned()));
+        let facts = CertificateFacts {
+            named,
+            ..facts(month)
+        };
+        let found = certificate(&facts, Some("admin/ada"), "/x", Certifier::OwnPki, at(1));
+        assert_eq!(found.level, Level::Ok, "{found:?}");
     }
 
     #[test]

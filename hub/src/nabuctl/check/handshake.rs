@@ -207,7 +207,13 @@ mod tests {
         let to = format!("https://{}", listener.local_addr().unwrap());
         let to = Address::parse(&to).unwrap();
         let end = CancellationToken::new();
-        let mut taken = incoming(listener, tls, IncomingLimits::default(), end.clone());
+        let mut taken = incoming(
+            listener,
+            tls,
+            IncomingLimits::default(),
+            nabu_common::tls::Refusals::default(),
+            end.clone(),
+        );
         let server = tokio::spawn(async move { while taken.next().await.is_some() {} });
         let client = ClientTls::hold(client).unwrap();
         let outcome = shake(&to, &client, name.map(str::to_owned)).await;

@@ -74,7 +74,9 @@ pub(super) async fn look(connection: &Connection, arguments: &CheckArgs) -> Vec<
     }
     let certifier = learned.certifier;
     if !way.hub.starts_with("unix:") {
-        found.extend(credentials(&way, certifier));
+        let caller = learned.version.as_ref();
+        let caller = caller.map(|version| version.caller.as_str());
+        found.extend(credentials(&way, caller, certifier));
     }
     match shaken {
         Some(Ok((to, shown))) => {
@@ -257,11 +259,11 @@ async fn reach(way: &Way) -> Result<Hub, Found> {
 }
 
 /// Our certificate, and the authorities that we know.
-fn credentials(way: &Way, certifier: Certifier) -> Vec<Found> {
+fn credentials(way: &Way, caller: Option<&str>, certifier: Certifier) -> Vec<Found> {
     let folder = way.tls_dir.display().to_string();
     let now = Timestamp::now();
     let own = match super::read_certificate(&way.tls_dir.join("tls.crt")) {
-        Ok(facts) => evaluate::certificate(&facts, &folder, certifier, now),
+        Ok(facts) => evaluate::certificate(&facts, caller, &folder, certifier, now),
         Err(error) => {
             let remedy = format!(
                 "{}; or say where it is with --tls-dir",

@@ -33,7 +33,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::output::{Listing, Out, Output, Terminal};
 use super::table::{Tone, visible};
 use super::{Connection, Failure};
-use evaluate::CertificateFacts;
+use evaluate::{CertificateFacts, Named};
 use found::{Found, Level};
 
 /// What to look at.
@@ -120,17 +120,18 @@ fn read_certificate(path: &Path) -> anyhow::Result<CertificateFacts> {
     let validity = certificate.validity();
     let time = |at: x509_parser::time::ASN1Time| Timestamp::from_second(at.timestamp());
     Ok(CertificateFacts {
-        identity: identity(&certificate),
+        named: named(&certificate),
         not_before: time(validity.not_before)?,
         not_after: time(validity.not_after)?,
     })
 }
 
-/// Who a certificate speaks for, in whatever trust domain it is.
-fn identity(certificate: &X509Certificate<'_>) -> Result<Identity, String> {
-    let names = certificate
-        .subject_alternative_name()
-        .map_err(|error| error.to_string())?;
+/// Who a certificate speaks for: in the form of our own, or by a name of another PKI.
+fn named(certificate: &X509Certificate<'_>) -> Named {
+    let names = match certificate.subject_alternative_name() {
+        Ok(names) => names,
+        Err(error) => return Named::Nobody(error.to_string()),
+    };
     let uris: Vec<&str> = names
         .iter()
         .flat_map(|extension| &extension.value.general_names)
@@ -140,14 +141,16 @@ fn identity(certificate: &X509Certificate<'_>) -> Result<Identity, String> {
         })
         .collect();
     let [uri] = uris.as_slice() else {
-        return Err(format!("it has {} URI names", uris.len()));
+        return Named::Nobody(format!("it has {} URI names", uris.len()));
     };
-    let domain: TrustDomain = uri
+    let domain = uri
         .strip_prefix("spiffe://")
         .and_then(|rest| rest.split('/').next())
-        .unwrap_or_default()
-        .parse()?;
-    Identity::from_uri(uri, &domain).map_err(|error| error.to_string())
+        .and_then(|domain| domain.parse::<TrustDomain>().ok());
+    match domain.map(|domain| Identity::from_uri(uri, &domain)) {
+        Some(Ok(identity)) => Named::Own(identity),
+        _ => Named::Other(uri.chars().take(200).collect()),
+    }
 }
 
 fn print(found: &[Found], output: Output, out: Out<'_>) -> anyhow::Result<()> {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use nabu_common::ids::ClusterId;
+use nabu_common::ids::{ClusterId, ResponseUid};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection, SqlitePool};
 
 use super::SqliteStore;
+use super::removal;
 use super::rows::{cluster_id, column, corrupt, optional_time, signed, time, to_json, unsigned};
 use super::write;
 use super::writer::OrFailed as _;
@@ -130,10 +131,16 @@ impl IdentityStore for SqliteStore {
         &self,
         cluster: &ClusterId,
         audit: AuditEvent,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<Vec<ResponseUid>>, StoreError> {
         let cluster = cluster.clone();
         self.writer
-            .submit(move |c| Box::pin(remove_cluster(c, cluster, audit)))
+            .submit(move |c| Box::pin(removal::remove_cluster(c, cluster, audit)))
+            .await
+    }
+
+    async fn finish_removals(&self) -> Result<u64, StoreError> {
+        self.writer
+            .submit(|c| Box::pin(removal::finish_removals(c)))
             .await
     }
 
@@ -540,38 +547,6 @@ async fn set_revoked(
     .or_failed("revoke a cluster")?;
     if done.rows_affected() == 0 {
         return Ok(false);
-    }
-    write::audit(connection, Some(cluster), audit).await?;
-    Ok(true)
-}
-
-async fn remove_cluster(
-    connection: &mut SqliteConnection,
-    cluster: ClusterId,
-    audit: AuditEvent,
-) -> Result<bool, StoreError> {
-    let now = audit.at.as_microsecond();
-    let done = sqlx::query(
-        "UPDATE clusters SET removed_at = ?2, labels = '{}' WHERE cluster = ?1 AND removed_at IS NULL",
-    )
-    .bind(cluster.as_str())
-    .bind(now)
-    .execute(&mut *connection)
-    .await
-    .or_failed("remove a cluster")?;
-    if done.rows_affected() == 0 {
-        return Ok(false);
-    }
-    for statement in [
-        "UPDATE certificates SET revoked_at = ?2 WHERE cluster = ?1 AND revoked_at IS NULL",
-        "UPDATE join_tokens SET revoked_at = ?2 WHERE cluster = ?1 AND revoked_at IS NULL",
-    ] {
-        sqlx::query(statement)
-            .bind(cluster.as_str())
-            .bind(now)
-            .execute(&mut *connection)
-            .await
-            .or_failed("revoke what a removed cluster has")?;
     }
     write::audit(connection, Some(cluster), audit).await?;
     Ok(true)

@@ -8,6 +8,7 @@ mod administrators;
 mod filter;
 mod identity;
 mod read;
+mod removal;
 mod retention;
 mod rows;
 mod write;
