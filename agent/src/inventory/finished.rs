@@ -52,9 +52,17 @@ impl Finished {
         }
     }
 
-    /// Whether one is there, and how it has ended if it is of our kind.
-    pub(super) fn find(&self, uid: &ResponseUid) -> Option<Option<End>> {
-        self.there.get(&self.hasher.hash_one(uid)).copied()
+    /// Whether one is there.
+    pub(super) fn is_there(&self, uid: &ResponseUid) -> bool {
+        self.there.contains_key(&self.hasher.hash_one(uid))
+    }
+
+    /// How one has ended that is there, and of our kind.
+    pub(super) fn end_of(&self, uid: &ResponseUid) -> Option<End> {
+        self.there
+            .get(&self.hasher.hash_one(uid))
+            .copied()
+            .flatten()
     }
 
     /// One was deleted. Says whether the hub wants to hear of that.

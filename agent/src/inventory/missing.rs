@@ -28,12 +28,11 @@ impl Inventory {
     /// Whether an object is there and finished, or not ours any more: nothing but an end of our own is written to it.
     pub fn has_ended(&self, uid: &ResponseUid) -> bool {
         let unfinished = self.entries.get(uid).is_some_and(|entry| !entry.finished);
-        !unfinished && self.finished.find(uid).is_some()
+        !unfinished && self.finished.is_there(uid)
     }
 
     fn answer(&mut self, uid: ResponseUid) {
         let entry = self.entries.get(&uid).filter(|entry| !entry.finished);
-        let end = self.finished.find(&uid);
         let gone = match entry {
             // It is about to be written that it has ended.
             Some(entry) if entry.state == State::Refused => Gone {
@@ -50,10 +49,10 @@ impl Inventory {
                 return;
             }
             None => Gone {
-                uid,
                 name: String::new(),
-                still_there: end.is_some(),
-                own_success: matches!(end, Some(Some(End::OwnSuccess(_)))),
+                still_there: self.finished.is_there(&uid),
+                own_success: matches!(self.finished.end_of(&uid), Some(End::OwnSuccess(_))),
+                uid,
             },
         };
         self.gone.push_back(gone);

@@ -3,13 +3,15 @@
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::{Api, PostParams};
 use nabu_hub::pki::{Authority, Subject};
 use nabu_tests::cluster::{Crds, TestCluster};
 use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::objects::{forge_config, noop_config};
 use nabu_tests::process::{free_port, workspace_binary};
 use nabu_tests::wait::eventually;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::bed::{Agent, LIMIT, hub};
 use crate::nabuctl::{text, with_a_response};
@@ -32,14 +34,18 @@ impl Checked {
     /// The levels of all lines about something.
     fn levels(&self, check: &str) -> Vec<&str> {
         let about = self.lines.iter().filter(|line| line["check"] == check);
-        about.map(|line| line["level"].as_str().unwrap()).collect()
+        about
+            .map(|line| line["level"].as_str().unwrap_or_default())
+            .collect()
     }
 
     /// The remedies of all lines about something that are of a level.
     fn remedies(&self, check: &str, level: &str) -> Vec<&str> {
         let fits = |line: &&Value| line["check"] == check && line["level"] == level;
         let about = self.lines.iter().filter(fits);
-        about.map(|line| line["remedy"].as_str().unwrap()).collect()
+        about
+            .map(|line| line["remedy"].as_str().unwrap_or_default())
+            .collect()
     }
 
     fn of_level(&self, level: &str) -> usize {
@@ -254,7 +260,14 @@ async fn a_check_looks_at_a_cluster_before_anything_is_installed() -> Result<()>
     assert_eq!(empty.levels("rbac"), ["skipped"]);
     assert_eq!(before(&[])?.levels("crd"), ["skipped"; 3], "the hub's too");
 
-    // With a hub it is after the installation, and what is missing is wrong.
+    // What has its account is installed, and what is missing is wrong.
+    let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), "default");
+    let account = serde_json::from_value(json!({"metadata": {"name": "nabu-agent"}}))?;
+    accounts.create(&PostParams::default(), &account).await?;
+    let half = before(&["--agent-account", "default/nabu-agent"])?;
+    assert_eq!((half.code, half.levels("crd")), (Some(1), vec!["error"; 2]));
+
+    // So it is with a hub.
     let hub = hub(noop_config("o/r"), &[]).await?;
     let output = command(&["--hub-account", "nabu/nobody"])?
         .args(["--hub", &hub.admin_url(), "--tls-dir"])

@@ -113,6 +113,18 @@ fn a_wrong_value_is_refused_with_its_place_and_what_is_expected() -> Result<()> 
             "tls.builtin.encryptionKeySecret=",
             ["kubectl create secret generic", "tls.mode=files"],
         ),
+    ] {
+        let said = refusal(chart, set)?;
+        for part in parts {
+            assert!(said.contains(part), "{chart} {set}: {part}: {said}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn names_of_another_pki_need_a_place_and_certificates_from_files() -> Result<()> {
+    for (chart, set, parts) in [
         (
             "nabu-hub",
             "tls.clusterSan=spiffe://corp.example/agents",

@@ -145,7 +145,7 @@ async fn spoiled_frames_end_their_session_at_most_and_reach_no_forge() -> Result
     let mut channel = None;
     for seed in first..first + rounds {
         // What a cluster has spent of its bounds, it would lack in the next rounds.
-        if (seed - first) % ROUNDS_OF_A_CLUSTER == 0 {
+        if (seed - first).is_multiple_of(ROUNDS_OF_A_CLUSTER) {
             let cluster = format!("prod-eu-{seed}");
             hub.issue_agent(&cluster)?;
             channel = Some(raw_channel(&hub, &cluster).await?);

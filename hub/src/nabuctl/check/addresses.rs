@@ -81,16 +81,13 @@ pub(super) fn not_told(asked: bool) -> Found {
 /// Why a door cannot be used.
 pub(super) fn shut(door: Door, url: &str, fault: &Fault, certifier: Certifier) -> Found {
     let (check, whose) = (door.check(), door.whose());
-    let to = match Address::parse(url) {
-        Ok(to) => to,
-        Err(_) => {
-            let remedy = match door {
-                Door::Admin => "nabuctl context set NAME --hub https://HOST:8444 --tls-dir DIR",
-                Door::Agents => "nabu-hub --agents-url https://HOST:8443",
-            };
-            let message = format!("{url:?} is no address that {whose} can dial");
-            return Found::error(check, message, remedy);
-        }
+    let Ok(to) = Address::parse(url) else {
+        let remedy = match door {
+            Door::Admin => "nabuctl context set NAME --hub https://HOST:8444 --tls-dir DIR",
+            Door::Agents => "nabu-hub --agents-url https://HOST:8443",
+        };
+        let message = format!("{url:?} is no address that {whose} can dial");
+        return Found::error(check, message, remedy);
     };
     let Address { host, port, .. } = &to;
     match fault {

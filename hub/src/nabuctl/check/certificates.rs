@@ -109,18 +109,18 @@ mod tests {
         Timestamp::from_second(NOW).unwrap()
     }
 
-    fn at(days: i64) -> Option<prost_types::Timestamp> {
-        Some(prost_types::Timestamp {
+    fn at(days: i64) -> prost_types::Timestamp {
+        prost_types::Timestamp {
             seconds: NOW + days * DAY,
             nanos: 0,
-        })
+        }
     }
 
     fn authority(days: i64, stored: bool) -> Authority {
         Authority {
             pin: "sha256:aa".to_owned(),
-            created_at: at(-1).filter(|_| stored),
-            not_after: at(days),
+            created_at: stored.then(|| at(-1)),
+            not_after: Some(at(days)),
             ..Authority::default()
         }
     }

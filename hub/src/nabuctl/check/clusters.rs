@@ -189,11 +189,11 @@ mod tests {
     const NOW: i64 = 1_800_000_000;
     const HOUR: i64 = 3600;
 
-    fn at(second: i64) -> Option<prost_types::Timestamp> {
-        Some(prost_types::Timestamp {
+    fn at(second: i64) -> prost_types::Timestamp {
+        prost_types::Timestamp {
             seconds: NOW + second,
             nanos: 0,
-        })
+        }
     }
 
     fn well() -> Cluster {
@@ -203,14 +203,14 @@ mod tests {
             connected: true,
             agent_version: "0.1.0".to_owned(),
             kubernetes_version: "v1.35.4".to_owned(),
-            last_seen_at: at(-3),
-            certificate_not_after: at(20 * HOUR),
+            last_seen_at: Some(at(-3)),
+            certificate_not_after: Some(at(20 * HOUR)),
             clock_skew: Some(prost_types::Duration {
                 seconds: -1,
                 nanos: 0,
             }),
             last_error: "SessionLost: no frame came in time".to_owned(),
-            last_error_at: at(-2 * HOUR),
+            last_error_at: Some(at(-2 * HOUR)),
             ..Cluster::default()
         }
     }
@@ -280,7 +280,7 @@ mod tests {
             (
                 Cluster {
                     last_error: "StatusRefused: no".to_owned(),
-                    last_error_at: at(-60),
+                    last_error_at: Some(at(-60)),
                     ..well()
                 },
                 "cluster",
@@ -289,7 +289,7 @@ mod tests {
             ),
             (
                 Cluster {
-                    certificate_not_after: at(HOUR),
+                    certificate_not_after: Some(at(HOUR)),
                     ..well()
                 },
                 "certificate",
@@ -331,7 +331,7 @@ mod tests {
     fn an_agent_that_was_away_until_its_certificate_ended_needs_a_token() {
         let away = Cluster {
             connected: false,
-            certificate_not_after: at(-HOUR),
+            certificate_not_after: Some(at(-HOUR)),
             ..well()
         };
         let found = judge(away.clone());

@@ -112,9 +112,18 @@ pub(super) mod tests {
         "openssl ",
     ];
 
-    /// Fails unless everything that is not well has a command that mends it, and nothing else has.
+    /// Fails unless everything that is not well has a command that mends it, and nothing else has; and unless the book tells of
+    /// what was looked at.
     pub(in crate::nabuctl::check) fn assert_remedies(all: &[Found]) {
+        let book = format!("{}/../docs/src/check.md", env!("CARGO_MANIFEST_DIR"));
+        let book = std::fs::read_to_string(book).unwrap();
         for found in all {
+            let line = format!("\n| `{}` |", found.check);
+            assert!(
+                book.contains(&line),
+                "the book does not have {}",
+                found.check
+            );
             let command = PROGRAMS
                 .iter()
                 .any(|program| found.remedy.contains(program));

@@ -63,8 +63,9 @@ impl Address {
 
     /// Whether only pods of one Kubernetes cluster can resolve it.
     pub(super) fn is_inside_a_cluster(&self) -> bool {
-        let host = self.host.trim_end_matches('.');
-        host.ends_with(".svc") || host.ends_with(".svc.cluster.local")
+        let host = self.host.trim_end_matches('.').to_ascii_lowercase();
+        let service = host.strip_suffix(".cluster.local").unwrap_or(&host);
+        service.rsplit('.').next() == Some("svc")
     }
 }
 
@@ -281,6 +282,7 @@ mod tests {
             );
         }
         assert!(address("https://nabu-hub-agents.nabu-system.svc:8443").is_inside_a_cluster());
+        assert!(address("https://hub.nabu.svc.cluster.local:8443").is_inside_a_cluster());
         assert!(!address("https://svc.example:8443").is_inside_a_cluster());
     }
 }

@@ -38,7 +38,6 @@ pub(super) async fn look(arguments: &CheckArgs) -> Vec<Found> {
         versions::kubernetes("the cluster", &version)
             .unwrap_or_else(|| Found::ok(CHECK, format!("the API server is {version}"))),
     ];
-    let before = arguments.without_hub;
     let (agent, hub) = match accounts(arguments) {
         Ok(accounts) => accounts,
         Err(wrong) => {
@@ -46,27 +45,29 @@ pub(super) async fn look(arguments: &CheckArgs) -> Vec<Found> {
             return found;
         }
     };
+    let before_agent = arguments.without_hub && !is_there(&client, agent.as_ref()).await;
+    let before_hub = arguments.without_hub && !is_there(&client, hub.as_ref()).await;
     if agent.is_some() || hub.is_none() {
         for kind in &crds::OF_AGENT {
-            let missing = || kind.missing(before);
+            let missing = || kind.missing(before_agent);
             found.push(crd(&client, kind, missing).await);
         }
     }
     for kind in &crds::OF_HUB {
         match (&agent, &hub) {
-            (_, Some(_)) => found.push(crd(&client, kind, || kind.missing(before)).await),
+            (_, Some(_)) => found.push(crd(&client, kind, || kind.missing(before_hub)).await),
             (None, None) => found.push(crd(&client, kind, || kind.not_needed()).await),
             (Some(_), None) => {}
         }
     }
     if let Some(account) = agent {
         let name = arguments.agent_name.as_ref().unwrap_or(&account.name);
-        found.extend(of_agent(&client, &account, name, before).await);
+        found.extend(of_agent(&client, &account, name, before_agent).await);
     }
     if let Some(account) = hub {
         let namespace = arguments.config_namespace.as_ref();
         let needed = rights::hub(namespace.unwrap_or(&account.namespace));
-        found.extend(of_account(&client, &account, &needed, before).await);
+        found.extend(of_account(&client, &account, &needed, before_hub).await);
     }
     found
 }
@@ -92,6 +93,14 @@ fn accounts(arguments: &CheckArgs) -> Result<(Option<Account>, Option<Account>),
     )?;
     let hub = parse("--hub-account", arguments.hub_account.as_ref(), "nabu-hub")?;
     Ok((agent, hub))
+}
+
+/// Whether something is installed already: it has its account.
+async fn is_there(client: &Client, account: Option<&Account>) -> bool {
+    let Some(account) = account else { return false };
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &account.namespace);
+    let found = accounts.get_metadata_opt(&account.name).await;
+    matches!(found, Ok(Some(_)))
 }
 
 async fn connect(context: Option<&str>) -> anyhow::Result<Client> {

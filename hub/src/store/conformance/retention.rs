@@ -219,4 +219,17 @@ async fn audit_lines_go_oldest_first(store: &dyn Store) {
     assert_eq!(times().await, [at(500)]);
     // The newest one stays.
     assert_eq!(store.prune_audit(at(900), 50).await.unwrap(), 0);
+
+    // Lines from a clock that was ahead keep no others, however many they are.
+    for _ in 0..5 {
+        store.audit(None, line(5000)).await.unwrap();
+    }
+    for second in 501..=503 {
+        store.audit(None, line(second)).await.unwrap();
+    }
+    assert_eq!(store.prune_audit(at(600), 2).await.unwrap(), 2);
+    assert_eq!(store.prune_audit(at(600), 2).await.unwrap(), 1);
+    let mut left = times().await;
+    left.sort_unstable();
+    assert_eq!(left, [&[at(503)][..], &[at(5000); 5]].concat());
 }

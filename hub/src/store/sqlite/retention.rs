@@ -50,7 +50,8 @@ pub(super) async fn prune_responses(
     Ok(rows.len() as u64)
 }
 
-/// Looks at the oldest lines only: lines are about in the order of their time. The newest one stays, so that numbers go on.
+/// Oldest first by their time, which need not be the order in which they were written: clocks may have been ahead. The newest
+/// one stays, so that numbers go on.
 pub(super) async fn prune_audit(
     connection: &mut SqliteConnection,
     before: Timestamp,
@@ -66,8 +67,8 @@ pub(super) async fn prune_audit(
     .await
     .or_failed(failed)?;
     let removed = sqlx::query(
-        "DELETE FROM audit WHERE at < ?1 AND id < (SELECT max(id) FROM audit)
-            AND id IN (SELECT id FROM audit ORDER BY id LIMIT ?2)",
+        "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < ?1 AND id < (SELECT max(id) FROM audit)
+            ORDER BY at, id LIMIT ?2)",
     )
     .bind(before.as_microsecond())
     .bind(limit)

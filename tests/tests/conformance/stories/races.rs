@@ -144,7 +144,7 @@ pub(crate) async fn a_merge_at_any_moment_of_joining_a_group_loses_nothing(bed: 
             other => panic!("stopped at {number}: {other:?}"),
         };
         let (again, _) = make_again(&bed.other_hub().forges, &joins).await;
-        let (Ok(Made::Shared(Shared { pull, .. })) | Ok(Made::PullRequest(pull))) = again else {
+        let Ok(Made::Shared(Shared { pull, .. }) | Made::PullRequest(pull)) = again else {
             panic!("stopped at {number}: {again:?}")
         };
         assert_eq!(pull.url, url);
