@@ -109,8 +109,9 @@ mod tests {
         credentials.chain[0][0]
     }
 
-    fn refusal() -> Option<String> {
-        Some("revoked".to_owned())
+    /// The hub turns the certificate that is tried away.
+    fn refuse(trial: &mut Trial, kept: &Kept) -> bool {
+        trial.failed(kept, Some("revoked".to_owned()))
     }
 
     #[test]
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn a_new_certificate_that_the_hub_refuses_gives_way_at_once_and_goes_when_the_old_one_works() {
         let (mut kept, mut trial) = (both(), Trial::default());
-        assert!(trial.failed(&kept, refusal()));
+        assert!(refuse(&mut trial, &kept));
         assert_eq!(shown(&kept, &trial), 1);
         assert_eq!(kept, both(), "nothing is given up yet");
         assert_eq!(trial.turned_away(), None, "the old one may be good");
@@ -164,13 +165,13 @@ mod tests {
     #[test]
     fn a_token_is_asked_for_only_when_both_certificates_are_refused_and_both_are_tried_on() {
         let (mut kept, mut trial) = (both(), Trial::default());
-        trial.failed(&kept, refusal());
+        refuse(&mut trial, &kept);
         assert_eq!(trial.turned_away(), None);
-        trial.failed(&kept, refusal());
+        refuse(&mut trial, &kept);
         assert_eq!(trial.turned_away(), Some("revoked"));
         assert!(trial.needs_token(&kept, at(0)));
         assert_eq!(shown(&kept, &trial), 2);
-        trial.failed(&kept, refusal());
+        refuse(&mut trial, &kept);
         assert_eq!(shown(&kept, &trial), 1);
         // The cluster was restored.
         trial.opened(&mut kept);
@@ -185,7 +186,7 @@ mod tests {
             assert!(!trial.failed(&kept, None));
         }
         assert_eq!(trial.turned_away(), None);
-        assert!(!trial.failed(&kept, refusal()));
+        assert!(!refuse(&mut trial, &kept));
         assert_eq!(trial.turned_away(), Some("revoked"));
         assert!(!trial.failed(&kept, None));
         assert_eq!(

@@ -358,8 +358,11 @@ mod tests {
     struct Clock(std::cell::Cell<Duration>);
 
     impl Clock {
-        async fn sleep(&self, time: Duration) {
-            self.0.set(self.0.get() + time);
+        fn sleep(&self, time: Duration) -> impl Future<Output = ()> {
+            std::future::poll_fn(move |_| {
+                self.0.set(self.0.get() + time);
+                std::task::Poll::Ready(())
+            })
         }
     }
 
