@@ -189,6 +189,8 @@ async fn withdrawn_for_another(bed: &Bed) {
     for number in [1, 2] {
         let begin: Transition = Box::new(move |progress| {
             let mut intent = intent();
+            // What is on no forge is not followed.
+            intent.target.kind = crate::change::ProviderKind::ForgejoToken;
             intent.options.close_on_cancel = true;
             intent.group = Some(crate::group::Group {
                 branch: "g".to_owned(),
