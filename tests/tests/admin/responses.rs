@@ -84,10 +84,10 @@ async fn a_response_that_succeeded_is_told_from_its_observation_to_its_acknowled
             .iter()
             .all(|step| !step.cause.is_empty() && step.at.is_some())
     );
-    let routed = &story.steps[1].cause;
+    let cause = &story.steps[1].cause;
     assert!(
-        routed.contains("/0: clusters wants prod-us, and it is \"prod-eu\""),
-        "{routed}"
+        cause.contains("/0: clusters wants prod-us, and it is \"prod-eu\""),
+        "{cause}"
     );
     assert!(story.waiting.is_none());
     let routing = story.routing.context("no routing")?;
