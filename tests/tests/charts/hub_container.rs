@@ -1,5 +1,6 @@
 //! The hub in its image as a runtime starts it: beside its volume nothing can be written to.
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -61,20 +62,22 @@ fn early_history(database: &Path) -> Result<()> {
         let checksum = hex::encode(Sha384::digest(&content));
         let description = rest.trim_end_matches(".sql").replace('_', " ");
         statements += &content;
-        statements += &format!(
+        write!(
+            statements,
             "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
                 VALUES ({}, '{description}', TRUE, x'{checksum}', 1);",
             number.parse::<u32>()?
-        );
+        )?;
     }
-    statements += &format!(
+    write!(
+        statements,
         "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {MANY})
         INSERT INTO responses (cluster, uid, name, generation, responder, spec_hash, observed_at, phase, revision,
             acknowledged_revision, deleted, progress)
         SELECT 'of-old', 'uid-' || n, 'er-' || n, 1, 'x', x'00', n, 'Failed', 1, 1, 0, '{{}}' FROM numbers;
         WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {MANY})
         INSERT INTO audit (at, actor, action, detail) SELECT n, 'hub', 'Old', printf('%0500d', n) FROM numbers;"
-    );
+    )?;
     sql(database, &statements).map(drop)
 }
 
