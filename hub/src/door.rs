@@ -31,7 +31,7 @@ use crate::execute::Dispatcher;
 use crate::gateway::{Gateway, Identities};
 use crate::run::server;
 use crate::store::SharedStore;
-use crate::store::identity::SharedIdentities;
+use crate::store::identity::{ENDED_AT_ONCE, SharedIdentities};
 
 /// What a frame needs beside its content on the wire.
 const FRAME_MARGIN: usize = 1024;
@@ -66,7 +66,14 @@ impl Door {
         store: &SharedStore,
         registry: &mut Registry,
     ) -> anyhow::Result<Self> {
-        let left = identities.finish_removals().await?;
+        let mut left = 0;
+        loop {
+            let ended = identities.finish_removals(ENDED_AT_ONCE).await?;
+            if ended.is_empty() {
+                break;
+            }
+            left += ended.len();
+        }
         if left > 0 {
             info!(left, "responses of clusters that were removed are ended");
         }

@@ -35,7 +35,7 @@ instead of those that selectors and Helm go by. Takes the root context, or a lis
   "app.kubernetes.io/managed-by" $root.Release.Service }}
 {{- $recommended := dict "app.kubernetes.io/version" $root.Chart.AppVersion "app.kubernetes.io/component" "agent" "app.kubernetes.io/part-of" "nabu"
   "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_") }}
-{{- toYaml (mergeOverwrite (dict) $recommended $root.Values.commonLabels $own $fixed) }}
+{{- toYaml (mergeOverwrite (dict) $recommended ($root.Values.commonLabels | default dict) $own $fixed) }}
 {{- end }}
 
 {{/* Labels of the Pod of `helm test`. It has another name than the program, so that no Service and no policy selects it. */}}

@@ -1,11 +1,11 @@
 //! Peers that have not shown who they are yet: how many there may be, and who gives way to whom.
 //!
 //! Whoever is honest is through within a second, whatever the machine has to do. So nobody who takes longer holds up
-//! another: when there is no room, the one that has stood there longest gives way. Only those who are still within their
-//! second do not; then a newcomer from an address with its share taken is refused, and others wait in the kernel's queue.
+//! another: when there is no room, one that has stood there for longer gives way, the oldest from the address with the most of
+//! them. A newcomer from an address with its share taken, of which nobody has stood there so long, is refused.
 //!
-//! Nor do a few addresses hold up the rest: when there is no room, the address with the most gives way to one that has
-//! fewer even then, however short its oldest has stood there.
+//! Nor do a few addresses hold up the rest: when all are within their second, the address with the most gives way to one that
+//! has fewer even then. Else others wait in the kernel's queue.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -90,12 +90,17 @@ impl<T> Crowd<T> {
                 return Entry::Refused;
             }
         } else if self.present.len() >= self.limits.all {
-            gives_way = self.of_the_largest(beside.map_or(0, BTreeSet::len));
-            if gives_way.is_none() {
-                gives_way = self.present.keys().next().copied();
-                if let Some(until) = gives_way.and_then(patience).filter(|until| *until > now) {
-                    return Entry::Waits { until };
-                }
+            // Whoever has had its time goes before anybody who has not.
+            let here = beside.map_or(0, BTreeSet::len);
+            let waited = |id: u64| patience(id).is_some_and(|until| until <= now);
+            gives_way = self.of_the_largest(1, waited);
+            if gives_way.is_none() && self.limits.from_one_address <= self.limits.all {
+                gives_way = self.of_the_largest(here + 2, |_| true);
+            }
+            if gives_way.is_none()
+                && let Some(until) = self.present.keys().next().copied().and_then(patience)
+            {
+                return Entry::Waits { until };
             }
         }
         let gives_way = gives_way.and_then(|id| self.leave(id));
@@ -112,15 +117,13 @@ impl<T> Crowd<T> {
         Entry::Enters { id, gives_way }
     }
 
-    /// The oldest from the address with the most, if a newcomer from one that has `here` has no more even then.
-    fn of_the_largest(&self, here: usize) -> Option<u64> {
-        if self.limits.from_one_address > self.limits.all {
-            return None;
-        }
+    /// The oldest from the address with the most, of addresses that have `least` or more and whose oldest `may` go.
+    fn of_the_largest(&self, least: usize, may: impl Fn(u64) -> bool) -> Option<u64> {
         self.by_network
             .values()
-            .filter(|those| those.len() >= here + 2)
+            .filter(|those| those.len() >= least)
             .filter_map(|those| Some((those.len(), *those.first()?)))
+            .filter(|(_, oldest)| may(*oldest))
             .max_by_key(|(count, oldest)| (*count, Reverse(*oldest)))
             .map(|(_, oldest)| oldest)
     }
@@ -314,6 +317,26 @@ mod tests {
         assert_eq!(enter(&mut crowd, other(1000), now + GRACE), Ok(Some(0)));
         crowd.leave(50);
         assert_eq!(enter(&mut crowd, other(1001), half), Ok(None));
+    }
+
+    #[test]
+    fn many_addresses_with_one_each_that_had_their_time_take_nothing_from_one_that_comes_with_many()
+    {
+        let limits = CrowdLimits {
+            all: 8,
+            from_one_address: 8,
+        };
+        let (mut crowd, start) = (Crowd::new(limits), Instant::now());
+        for number in 0..6 {
+            assert_eq!(enter(&mut crowd, other(number), start), Ok(None));
+        }
+        // A fleet behind one address.
+        let (fleet, later) = (address("192.0.2.1"), start + GRACE);
+        for _ in 0..2 {
+            assert_eq!(enter(&mut crowd, fleet, later), Ok(None));
+        }
+        assert_eq!(enter(&mut crowd, other(50), later), Ok(Some(0)));
+        assert_eq!(enter(&mut crowd, fleet, later), Ok(Some(1)));
     }
 
     #[test]

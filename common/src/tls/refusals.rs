@@ -169,6 +169,11 @@ impl RefusalMetrics {
 
     /// For one door.
     pub fn at(&self, door: &'static str) -> Refusals {
+        // From the start, so that the first of a kind is an increase.
+        for reason in Refusal::ALL {
+            let reason = reason.as_str();
+            drop(self.0.get_or_create(&Labels { door, reason }));
+        }
         Refusals {
             metrics: self.clone(),
             door,

@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 use tracing::error;
 
 use super::clusters::{actor, audit_line, own_name};
-use super::errors::failed;
+use super::errors::{failed, invalid, raced, refused};
 use super::guard::Target;
 use crate::authority::first_admin::ADMIN_LIFETIME;
 use crate::authority::signer::RequestedKey;
@@ -82,13 +82,12 @@ impl AuthorityAdmin {
     }
 }
 
-fn refused(error: AuthorityError) -> Status {
+fn explained(error: AuthorityError) -> Status {
     match error {
         AuthorityError::Store(error) => failed(error),
-        AuthorityError::Rotation(_) | AuthorityError::FromFiles => {
-            Status::failed_precondition(error.to_string())
-        }
-        AuthorityError::Raced => Status::aborted(error.to_string()),
+        AuthorityError::Rotation(_) => refused("ROTATION_STATE", error.to_string()),
+        AuthorityError::FromFiles => refused("AUTHORITY_FROM_FILES", error.to_string()),
+        AuthorityError::Raced => raced(error.to_string()),
         _ => {
             error!(%error, "the authority cannot be used");
             Status::internal("the authority cannot be used; the hub's log says more")
@@ -103,7 +102,7 @@ fn lifetime(asked: Option<prost_types::Duration>) -> Result<Duration, Status> {
     Duration::try_from(asked)
         .ok()
         .filter(|asked| (Duration::from_secs(1)..=ADMIN_LIFETIME).contains(asked))
-        .ok_or_else(|| Status::invalid_argument("lifetime: must be from 1s to 365 days"))
+        .ok_or_else(|| invalid("lifetime", "must be from 1s to 365 days"))
 }
 
 #[tonic::async_trait]
@@ -121,24 +120,22 @@ impl AuthorityService for AuthorityAdmin {
             name => name,
         };
         if !is_name(&name) {
-            return Err(Status::invalid_argument(
-                "name: use letters, digits, '-', '_' and '.'",
-            ));
+            return Err(invalid("name", "use letters, digits, '-', '_' and '.'"));
         }
         let revocations = self.identities.revocations().await.map_err(failed)?;
         let barred = Barred::Name(name.clone());
         if revocations.iter().any(|one| one.barred == barred) {
             let message =
                 format!("admin/{name} is revoked; `nabuctl admin restore {name}` takes that back");
-            return Err(Status::failed_precondition(message));
+            return Err(refused("ADMINISTRATOR_REVOKED", message));
         }
         let lifetime = lifetime(request.lifetime)?;
         let key = RequestedKey::of_request(&request.csr_der)
-            .map_err(|error| Status::invalid_argument(format!("csr_der: {error}")))?;
+            .map_err(|error| invalid("csr_der", error.to_string()))?;
         let now = Timestamp::now();
         if run.is_dry() {
             let until = self.authority.admin_until(&name, now, lifetime);
-            let until = until.map_err(|error| refused(error.into()))?;
+            let until = until.map_err(|error| explained(error.into()))?;
             return Ok(Response::new(IssueAdminCertificateResponse {
                 chain_pem: String::new(),
                 authorities_pem: pem(&self.authority.bundle()),
@@ -149,7 +146,7 @@ impl AuthorityService for AuthorityAdmin {
         let issued = self
             .authority
             .certify_admin(&name, &key, now, lifetime)
-            .map_err(|error| refused(error.into()))?;
+            .map_err(|error| explained(error.into()))?;
         let record = issued.record;
         let not_after = record.not_after;
         let detail = format!(
@@ -173,7 +170,7 @@ impl AuthorityService for AuthorityAdmin {
     ) -> Result<Response<StartRotationResponse>, Status> {
         let run = Target::run(&request, request.get_ref().validate_only);
         let started = self.authority.start_rotation(run, &actor(&request)).await;
-        let state = started.map_err(refused)?;
+        let state = started.map_err(explained)?;
         let rotation = Some(self.rotation_after(run, &state).await?);
         Ok(Response::new(StartRotationResponse { rotation }))
     }
@@ -194,7 +191,7 @@ impl AuthorityService for AuthorityAdmin {
         let actor = actor(&request);
         let force = request.into_inner().force;
         let finished = self.authority.finish_rotation(run, force, &actor).await;
-        let (state, left_behind) = finished.map_err(refused)?;
+        let (state, left_behind) = finished.map_err(explained)?;
         let rotation = Some(self.rotation_after(run, &state).await?);
         Ok(Response::new(FinishRotationResponse {
             rotation,
@@ -209,7 +206,7 @@ impl AuthorityService for AuthorityAdmin {
         let run = Target::run(&request, request.get_ref().validate_only);
         let actor = actor(&request);
         let rolled_back = self.authority.roll_back_rotation(run, &actor).await;
-        let state = rolled_back.map_err(refused)?;
+        let state = rolled_back.map_err(explained)?;
         let rotation = Some(self.rotation_after(run, &state).await?);
         Ok(Response::new(RollBackRotationResponse { rotation }))
     }

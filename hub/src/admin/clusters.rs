@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use nabu_common::identity::Identity;
-use nabu_common::ids::{ClusterId, ResponseKey};
+use nabu_common::ids::ClusterId;
 use nabu_common::tls::PeerIdentity;
 use nabu_proto::admin_v1::cluster_service_server::ClusterService;
 use nabu_proto::admin_v1::{
@@ -20,16 +20,17 @@ use tonic::{Request, Response, Status};
 use tracing::info;
 
 use super::caller::Caller;
-use super::errors::{cluster_id, failed};
+use super::errors::{cluster_id, exhausted, failed, invalid, missing, refused};
 use super::guard::Target;
 use crate::authority::HubAuthority;
 use crate::enrolment::{time, token};
 use crate::execute::Dispatcher;
 use crate::gateway::Gateway;
-use crate::plan::progress::mark_deleted;
-use crate::store::identity::{Added, NewToken, SharedIdentities, TOKENS_OF_A_CLUSTER};
+use crate::store::identity::{
+    Added, ENDED_AT_ONCE, NewToken, SharedIdentities, TOKENS_OF_A_CLUSTER,
+};
 use crate::store::rehearsal::Run;
-use crate::store::{AuditEvent, SharedStore, SideRecords};
+use crate::store::{AuditEvent, SharedStore};
 
 /// A token can be used for so long, unless somebody asks for another time.
 const DEFAULT_TTL: Duration = Duration::from_hours(1);
@@ -89,9 +90,8 @@ pub(super) fn audit_line(
 }
 
 fn unknown(cluster: &ClusterId) -> Status {
-    Status::not_found(format!(
-        "the hub knows no cluster {cluster}; `nabuctl cluster list` shows them"
-    ))
+    let remedy = "`nabuctl cluster list` shows them";
+    missing("cluster", cluster.as_str(), remedy)
 }
 
 fn ttl(asked: Option<prost_types::Duration>) -> Result<Duration, Status> {
@@ -101,7 +101,7 @@ fn ttl(asked: Option<prost_types::Duration>) -> Result<Duration, Status> {
     Duration::try_from(asked)
         .ok()
         .filter(|ttl| (Duration::from_secs(1)..=LONGEST_TTL).contains(ttl))
-        .ok_or_else(|| Status::invalid_argument("ttl: must be from 1s to 24h"))
+        .ok_or_else(|| invalid("ttl", "must be from 1s to 24h"))
 }
 
 fn labels(
@@ -111,8 +111,9 @@ fn labels(
     let wrong =
         |(key, value): (&String, &String)| key.is_empty() || key.len() > 253 || value.len() > 253;
     if labels.len() > LABELS || labels.iter().any(wrong) {
-        return Err(Status::invalid_argument(
-            "labels: at most 64, with keys of 1 to 253 characters and values of up to 253",
+        return Err(invalid(
+            "labels",
+            "at most 64, with keys of 1 to 253 characters and values of up to 253",
         ));
     }
     Ok(labels)
@@ -145,7 +146,8 @@ impl ClusterService for Clusters {
         let run = Target::run(&request, request.get_ref().validate_only);
         let request = request.into_inner();
         let Some(authority) = &self.authority else {
-            return Err(Status::failed_precondition(
+            return Err(refused(
+                "NO_AUTHORITY",
                 "this hub does not certify: start it with --ca-encryption-key-file, or give the agent a certificate of your own \
                 PKI (`nabuctl pki issue agent`)",
             ));
@@ -171,15 +173,17 @@ impl ClusterService for Clusters {
         match added.map_err(failed)? {
             Added::Stored => {}
             Added::Revoked => {
-                return Err(Status::failed_precondition(format!(
+                let message = format!(
                     "cluster {cluster} is revoked; `nabuctl cluster restore {cluster}` takes that back"
-                )));
+                );
+                return Err(refused("CLUSTER_REVOKED", message));
             }
             Added::TooManyTokens => {
-                return Err(Status::resource_exhausted(format!(
+                let message = format!(
                     "cluster {cluster} has {TOKENS_OF_A_CLUSTER} tokens that can be used; revoke some: \
                     `nabuctl cluster token list`"
-                )));
+                );
+                return Err(exhausted(&format!("tokens of cluster {cluster}"), message));
             }
         }
         // The token of a dry run is stored nowhere, and good for nothing.
@@ -235,9 +239,8 @@ impl ClusterService for Clusters {
         let identities = run.identities(&self.identities);
         let revoked = identities.revoke_token(&id, event).await;
         let Some(cluster) = revoked.map_err(failed)? else {
-            return Err(Status::not_found(format!(
-                "there is no token {shown:?}; `nabuctl cluster token list` shows them"
-            )));
+            let remedy = "`nabuctl cluster token list` shows them";
+            return Err(missing("token", &format!("{shown:?}"), remedy));
         };
         Ok(Response::new(RevokeTokenResponse {
             cluster_id: cluster.to_string(),
@@ -293,45 +296,34 @@ impl ClusterService for Clusters {
         let tokens = self.usable_tokens(&cluster).await?;
         let event = audit_line(run, &actor, "ClusterRemoved", cluster.to_string());
         let identities = run.identities(&self.identities);
-        let gone = identities.remove_cluster(&cluster, event).await;
-        let gone = gone.map_err(failed)?;
+        let done = identities.remove_cluster(&cluster, event).await;
+        let done = done.map_err(failed)?;
         let sessions = self.sessions(&cluster);
-        if !run.is_dry() {
+        if done && !run.is_dry() {
             self.gateway.dismiss_revoked(&cluster);
         }
-        // What its session has stored since is ended here, and else by the next start of a hub. A rehearsal took everything back, and
-        // finds it here.
-        let late = self.store.unfinished_of(&cluster).await.map_err(failed)?;
-        if gone.is_none() && late.is_empty() {
+        let unfinished = self.store.unfinished_of(&cluster).await.map_err(failed)?;
+        // A removal that was interrupted is finished by the next start of the hub, or by the next one.
+        if !done && unfinished.is_empty() {
             return Err(unknown(&cluster));
         }
-        let gone = gone.filter(|_| !run.is_dry()).unwrap_or_default();
         let answer = RemoveClusterResponse {
-            cancelled: (gone.len() + late.len()) as u64,
+            cancelled: unfinished.len() as u64,
             sessions,
             tokens,
         };
         if run.is_dry() {
             return Ok(Response::new(answer));
         }
-        for uid in gone {
-            let cluster = cluster.clone();
-            self.dispatcher.changed(ResponseKey { cluster, uid });
-        }
-        for (uid, _) in late {
-            let key = ResponseKey {
-                cluster: cluster.clone(),
-                uid,
-            };
-            let gone = self.store.transition(
-                &key,
-                Box::new(|progress| {
-                    mark_deleted(progress);
-                    SideRecords::default()
-                }),
-            );
-            gone.await.map_err(failed)?;
-            self.dispatcher.deleted(key);
+        loop {
+            let ended = self.identities.finish_removals(ENDED_AT_ONCE).await;
+            let ended = ended.map_err(failed)?;
+            if ended.is_empty() {
+                break;
+            }
+            for key in ended {
+                self.dispatcher.changed(key);
+            }
         }
         self.gateway.forget(&cluster);
         Ok(Response::new(answer))
@@ -349,8 +341,9 @@ impl ClusterService for Clusters {
         let uid = request.kube_system_uid;
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if uid.len() > 64 || !uid.chars().all(plain) {
-            return Err(Status::invalid_argument(
-                "kube_system_uid: give metadata.uid of the namespace kube-system, or nothing",
+            return Err(invalid(
+                "kube_system_uid",
+                "give metadata.uid of the namespace kube-system, or nothing",
             ));
         }
         let to = if uid.is_empty() {

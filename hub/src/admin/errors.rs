@@ -61,6 +61,15 @@ pub(super) fn exhausted(subject: &str, message: impl Into<String>) -> Status {
     )
 }
 
+/// Somebody else changed the same at the same time.
+pub(super) fn raced(message: impl Into<String>) -> Status {
+    Status::with_error_details(
+        Code::Aborted,
+        message,
+        ErrorDetails::with_retry_info(Some(Duration::ZERO)),
+    )
+}
+
 /// A response that was there a moment ago.
 pub(super) fn gone(key: &ResponseKey) -> Status {
     let remedy = "it was removed meanwhile; `nabuctl response list` shows those that there are";

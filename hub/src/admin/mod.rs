@@ -175,7 +175,11 @@ impl AdminService for Admin {
             .into_iter()
             .map(|record| {
                 let id = &record.facts.cluster;
-                let identity = identities.get(id).cloned().unwrap_or_default();
+                let mut identity = identities.get(id).cloned().unwrap_or_default();
+                // One of somebody's own PKI is nowhere else, and the hub's own may be older than the one that is used.
+                if let Some(until) = self.gateway.certified_until(id) {
+                    identity.certificate_not_after = Some(until);
+                }
                 let labels = directory.labels(id, record.labels.clone());
                 convert::cluster(record, &identity, self.gateway.said(id), &labels)
             })

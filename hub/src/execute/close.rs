@@ -36,9 +36,9 @@ pub(super) async fn close(
         return Ok(None);
     }
     let job = Job::new(key, &close.intent);
-    let outcome = match context.forges.get(&close.intent.target) {
+    let (outcome, others_stay) = match context.forges.get(&close.intent.target) {
         Ok(forge) => groups::close(context, forge.as_ref(), &job, &close).await?,
-        Err(error) => Err(error),
+        Err(error) => (Err(error), false),
     };
     // One that was opened does not go away: the forge does not show it.
     let outcome = match (outcome, close.number) {
@@ -61,19 +61,25 @@ pub(super) async fn close(
     }
     report(context, &close, &outcome);
     let requests = job.requests.load(Ordering::Relaxed);
-    end(context, response, outcome, requests).await
+    end(context, response, outcome, others_stay, requests).await
 }
 
 async fn end(
     context: &Context,
     response: &Response,
     outcome: Outcome,
+    others_stay: bool,
     requests: u32,
 ) -> Result<Option<Progress>, StoreError> {
     let moment = moment(response);
     let transition = Box::new(move |progress: &mut Progress| {
         match &outcome {
-            Ok(closed) => follow_up::closed(progress, closed.as_ref(), moment),
+            Ok(closed) => {
+                follow_up::closed(progress, closed.as_ref(), moment);
+                if !others_stay {
+                    follow_up::leave_to_people(progress);
+                }
+            }
             Err(error) => follow_up::failed(progress, error, moment),
         }
         SideRecords {

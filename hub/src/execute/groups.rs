@@ -45,13 +45,14 @@ impl Turns {
     }
 }
 
-/// Closes the pull request of a response, or says on that of its group that the response is not wanted any more.
+/// Closes the pull request of a response, or says on that of its group that the response is not wanted any more. Tells as well
+/// whether others stay in it whom the store knows.
 pub(super) async fn close(
     context: &Context,
     forge: &dyn Forge,
     job: &Job<'_>,
     close: &Close,
-) -> Result<Result<Option<ClosedPull>, ForgeError>, StoreError> {
+) -> Result<(Result<Option<ClosedPull>, ForgeError>, bool), StoreError> {
     let alone = Closing {
         number: close.number,
         commit: close.commit.as_deref(),
@@ -65,7 +66,7 @@ pub(super) async fn close(
     // Nobody knows how far an interrupted attempt has come: perhaps into the group.
     let wanted = is_shared || close.number.is_none();
     let Some(shared) = close.intent.in_group().filter(|_| wanted) else {
-        return Ok(forge.close(job, &alone).await);
+        return Ok((forge.close(job, &alone).await, false));
     };
     let _turn = context.groups.turn(&shared).await;
     let (stays_open, unwanted) = others(context, job.key, &shared).await?;
@@ -93,9 +94,9 @@ pub(super) async fn close(
         _ => false,
     };
     if is_elsewhere && !is_shared {
-        return Ok(forge.close(job, &alone).await);
+        return Ok((forge.close(job, &alone).await, false));
     }
-    Ok(outcome)
+    Ok((outcome, stays_open))
 }
 
 /// Whether other members of a group are wanted that are in its pull request, or may be soon; and the UIDs of those that are

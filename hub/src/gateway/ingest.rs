@@ -154,7 +154,7 @@ impl Ingest {
         let mut batch = Vec::with_capacity(BATCH);
         let mut inventory = None;
         if self.credit.owed > 0 {
-            self.give_credit().await?;
+            self.give_credit(0).await?;
         }
         loop {
             tokio::select! {
@@ -164,7 +164,7 @@ impl Ingest {
                     }
                 }
                 () = tokio::time::sleep(LOOK_FOR_ROOM), if self.credit.owed > 0 => {
-                    self.give_credit().await?;
+                    self.give_credit(0).await?;
                 }
             }
             let mut observed = Vec::new();
@@ -212,6 +212,8 @@ impl Ingest {
             .map(|seen| (seen.key.uid.clone(), seen.spec_hash))
             .collect();
         let mut stored = self.observe(observations).await?;
+        let is_known = |one: &&Observed| matches!(one, Observed::Stored { changed: false, .. });
+        let known = stored.rest.iter().filter(is_known).count();
         for (uid, spec_hash) in answers {
             match stored.rest.front() {
                 Some(Observed::Stored { .. }) => {
@@ -234,7 +236,8 @@ impl Ingest {
             }
             stored.announce_next();
         }
-        self.give_credit().await
+        self.give_credit(u32::try_from(known).unwrap_or(u32::MAX))
+            .await
     }
 
     /// Stores observations. Whatever becomes of this session, what was stored is announced: nobody would do it later.
@@ -255,23 +258,30 @@ impl Ingest {
     }
 
     /// Gives back the credit that was spent, unless the cluster has too many unfinished responses: without credit its agent
-    /// sends no more of them, and everything else goes on. Looks when the session begins, and now and then.
-    async fn give_credit(&mut self) -> Result<(), Stopped> {
+    /// sends no more of them, and everything else goes on. For the `known` of them, of which nothing was news, it gets its credit
+    /// back all the same: its inventory comes to its end, and tells of what is gone. Looks when the session begins, and now and
+    /// then.
+    async fn give_credit(&mut self, known: u32) -> Result<(), Stopped> {
         let limit = self.shared.settings.max_unfinished;
         if limit > 0 && self.credit.is_due_for_a_look() {
             let unfinished = self.shared.store.count_unfinished(&self.cluster).await?;
             if unfinished >= limit {
-                return self.hold(limit).await;
+                self.hold(limit).await?;
+                let back = self.credit.settle_known(known);
+                return self.send_credit(back).await;
             }
             self.credit.looked();
         }
-        match self.credit.settle() {
-            0 => Ok(()),
-            observed => {
-                let credit = Frame::Credit(Credit { observed });
-                self.send(convert::frame(credit)).await
-            }
+        let back = self.credit.settle();
+        self.send_credit(back).await
+    }
+
+    async fn send_credit(&self, observed: u32) -> Result<(), Stopped> {
+        if observed == 0 {
+            return Ok(());
         }
+        let credit = Frame::Credit(Credit { observed });
+        self.send(convert::frame(credit)).await
     }
 
     async fn hold(&mut self, limit: u64) -> Result<(), Stopped> {

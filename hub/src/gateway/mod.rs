@@ -131,6 +131,12 @@ impl Gateway {
         self.shared.sessions().get(cluster).map(|live| live.said)
     }
 
+    /// Until when the certificate of a live session is valid, whoever made it; `None` without one.
+    pub fn certified_until(&self, cluster: &ClusterId) -> Option<jiff::Timestamp> {
+        let not_after = self.shared.sessions().get(cluster)?.peer.not_after;
+        jiff::Timestamp::try_from(not_after).ok()
+    }
+
     /// Waits until all sessions have said goodbye; to be called after `shutdown`.
     pub async fn drained(&self) {
         self.shared.tasks.close();

@@ -18,6 +18,7 @@ use tonic::transport::Channel;
 use super::client::explain;
 use super::dry_run::{channel_for, count, say};
 use super::output::print_value;
+use super::table::visible;
 use super::{Connection, Output, view};
 
 /// What `cluster add` is told.
@@ -38,9 +39,9 @@ pub struct AddArgs {
     /// Name of the Helm chart.
     #[arg(long, default_value = "charts/nabu-agent")]
     chart: String,
-    /// Print a values file for the chart instead of the command.
+    /// Print a values file for the chart instead of the command. The same as -o values.
     #[arg(long)]
-    values: bool,
+    pub(super) values: bool,
     /// Only say what would happen.
     #[arg(long)]
     dry_run: bool,
@@ -130,6 +131,8 @@ pub(super) async fn add(
         print_value(&value, output, out)?;
     } else if dry_run {
         say(&join.sentence(args.ttl, &labels), dry_run, out)?;
+    } else if output == Output::Name {
+        writeln!(out, "{}", visible(&answer.token_id))?;
     } else if args.values {
         out.write_all(join.values().as_bytes())?;
     } else {

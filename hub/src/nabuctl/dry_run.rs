@@ -37,7 +37,8 @@ pub(super) async fn look_first(channel: &Channel, dry_run: bool, method: &str) -
         return Ok(());
     }
     let message = format!(
-        "the hub (version {}) knows no dry run of {method} and would do it in earnest, so it was not asked to; update the hub",
+        "the hub (version {}) does not say that it knows a dry run of {method} and might do it in earnest, so it was not asked to; update \
+        the hub",
         visible(&answer.version)
     );
     Err(Failure::new(Failure::REFUSED, message).into())

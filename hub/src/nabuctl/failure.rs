@@ -12,6 +12,8 @@ pub struct Failure {
 impl Failure {
     /// Anything else.
     pub const FAILED: u8 = 1;
+    /// The command line is wrong; clap ends with the same.
+    pub const USAGE: u8 = 2;
     /// The hub does not allow it.
     pub const NOT_ALLOWED: u8 = 3;
     /// There is nothing of that name.

@@ -33,8 +33,8 @@ pub use commands::{
 };
 pub use completion::answer_shell;
 pub use failure::{Failure, exit_code};
-use output::Out;
-pub use output::Output;
+pub use output::Form;
+use output::{Out, Output};
 
 /// Asks a Nabu hub about its clusters and responses, and makes certificates.
 #[derive(Debug, Parser)]
@@ -50,7 +50,7 @@ pub struct Cli {
 
     /// How to print.
     #[arg(short, long, global = true, value_enum, default_value_t)]
-    pub output: Output,
+    pub output: Form,
 
     /// What to do.
     #[command(subcommand)]
@@ -277,6 +277,22 @@ pub enum SubjectCommand {
     },
 }
 
+/// Gives a form that one command has to that command, and says so for any other.
+fn in_form(mut command: Command, form: Form) -> anyhow::Result<(Command, Output)> {
+    if let Some(output) = form.common() {
+        return Ok((command, output));
+    }
+    match &mut command {
+        Command::Cluster(ClusterCommand::Add(args)) => args.values = true,
+        _ => {
+            let message =
+                "-o values is for `nabuctl cluster add` only; give json, yaml, wide or name";
+            return Err(Failure::new(Failure::USAGE, message).into());
+        }
+    }
+    Ok((command, Output::Table))
+}
+
 /// Does what the command line says, and prints to `out`.
 ///
 /// # Errors
@@ -288,6 +304,7 @@ pub async fn run(cli: Cli, out: Out<'_>) -> anyhow::Result<()> {
         command,
     } = cli;
     let asked = &connection;
+    let (command, output) = in_form(command, output)?;
     match command {
         Command::Pki(command) => pki::run(command, out),
         Command::Ca(command) => authority::ca(&connection, command, output, out).await,

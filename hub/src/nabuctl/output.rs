@@ -9,11 +9,42 @@ use super::table::{self, Cell, visible};
 
 pub(super) type Out<'a> = &'a mut (dyn Write + Send);
 
-/// How answers are printed.
+/// How answers are to be printed, as the command line says it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Output {
+pub enum Form {
     /// A table that fits the terminal.
     #[default]
+    Table,
+    /// A table with more columns, nothing cut.
+    Wide,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// Names only, one on a line.
+    Name,
+    /// Values for the agent's chart (`cluster add`).
+    Values,
+}
+
+impl Form {
+    /// The form that every command has; `None` for what only one of them has.
+    pub(super) const fn common(self) -> Option<Output> {
+        Some(match self {
+            Self::Table => Output::Table,
+            Self::Wide => Output::Wide,
+            Self::Json => Output::Json,
+            Self::Yaml => Output::Yaml,
+            Self::Name => Output::Name,
+            Self::Values => return None,
+        })
+    }
+}
+
+/// How answers are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Output {
+    /// A table that fits the terminal.
     Table,
     /// A table with more columns, nothing cut.
     Wide,

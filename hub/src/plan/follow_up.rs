@@ -259,6 +259,12 @@ pub fn keeps_group_open(progress: &Progress) -> bool {
     progress.shared && !(is_unwanted && closes_on_cancel(progress) && !is_theirs)
 }
 
+/// The pull request stays open for somebody of whom only the pull request knows, such as a member that a lost store has forgotten:
+/// nobody will tell when that one is gone, and closing is for people.
+pub fn leave_to_people(progress: &mut Progress) {
+    progress.withdrawal = None;
+}
+
 /// Whether a response was taken out of the pull request of its group, which stayed open for others.
 pub fn waits_for_others(progress: &Progress) -> bool {
     progress.withdrawal.is_some() && progress.follow_up.is_none() && has_open_pull(progress)

@@ -199,6 +199,19 @@ fn one_that_was_withdrawn_for_the_sake_of_others_closes_it_once_they_are_gone() 
 }
 
 #[test]
+fn one_that_stays_for_somebody_who_is_not_known_is_not_tried_again_and_again() {
+    let mut response = ended(&made(true, false));
+    progress::mark_deleted(&mut response.progress);
+    follow_up::begin(&mut response.progress);
+    let open = closed(PullRequestState::Open);
+    follow_up::closed(&mut response.progress, Some(&open), moment(4));
+    follow_up::leave_to_people(&mut response.progress);
+    assert!(response.progress.withdrawn);
+    assert!(!waits_for_others(&response.progress) && !close_after_all(&mut response.progress));
+    assert_eq!(step(&response, 5), Step::Settled);
+}
+
+#[test]
 fn whoever_ends_outside_of_the_group_or_is_withdrawn_leaves_it_to_others() {
     assert!(!leaves_group_to_others(&running().progress), "on the way");
     let joined = ended(&made(true, false)).progress;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use nabu_common::ids::{ClusterId, ResponseUid};
+use nabu_common::ids::{ClusterId, ResponseKey};
 
 use super::administrators::AdministratorStore;
 use super::{AuditEvent, StoreError};
@@ -18,6 +18,9 @@ pub type SharedIdentities = Arc<dyn IdentityStore>;
 
 /// No cluster may have more tokens that can be used at one time.
 pub const TOKENS_OF_A_CLUSTER: u32 = 16;
+
+/// Responses of a removed cluster that are ended in one step: whoever writes to the store waits for no longer than that.
+pub const ENDED_AT_ONCE: u32 = 128;
 
 /// Actions of the audit log that tell of a fault between the hub and an agent. The index of them has the same list.
 pub const FAULTS: [&str; 5] = [
@@ -219,16 +222,17 @@ pub trait IdentityStore: AdministratorStore + Send + Sync {
         audit: AuditEvent,
     ) -> Result<bool, StoreError>;
 
-    /// Forgets a cluster, revokes its certificates and tokens, and marks what is under way for it as if its EventResponses
-    /// were gone, all in one step. Gives those responses; `None` if there is no such cluster.
+    /// Forgets a cluster and revokes its certificates and tokens, in one step; `false` if there is no such cluster. What is under
+    /// way for it is for [`IdentityStore::finish_removals`].
     async fn remove_cluster(
         &self,
         cluster: &ClusterId,
         audit: AuditEvent,
-    ) -> Result<Option<Vec<ResponseUid>>, StoreError>;
+    ) -> Result<bool, StoreError>;
 
-    /// Marks what is still under way for removed clusters: it was stored while they were removed. Gives how many responses.
-    async fn finish_removals(&self) -> Result<u64, StoreError>;
+    /// Marks up to `limit` responses that are still under way for removed clusters as if their EventResponses were gone; gives
+    /// them. Whoever asks until there are none has finished every removal, also one that a hub was interrupted in.
+    async fn finish_removals(&self, limit: u32) -> Result<Vec<ResponseKey>, StoreError>;
 
     /// Binds a cluster id to another kube-system UID, or to the next one that comes if that is empty; gives the UID
     /// before, `None` if there is no such cluster.

@@ -320,7 +320,7 @@ async fn the_audit_log_tells_a_rehearsal_from_an_order() -> Result<()> {
     ensure!(refused.0 == Some("NotFound"), "{lines:?}");
     let detail = refused.1.context("no detail")?;
     ensure!(
-        detail.starts_with("dry run: the hub knows no cluster"),
+        detail.starts_with("dry run: there is no cluster"),
         "{lines:?}"
     );
     ensure!(order.1.is_none_or(|detail| !detail.contains("dry run")));

@@ -7,6 +7,7 @@ mod check;
 mod clusters;
 mod completion;
 mod dry_run;
+mod errors;
 mod filters;
 mod forges;
 mod grpcurl;

@@ -126,7 +126,7 @@ async fn a_cluster_without_room_gets_none_by_coming_again() -> Result<()> {
         let Answer::Welcome(welcome) = again.hear().await? else {
             anyhow::bail!("no welcome")
         };
-        assert_eq!(welcome.credit, 0);
+        assert_eq!(welcome.credit, 1);
     }
     serves_others(&hub).await
 }

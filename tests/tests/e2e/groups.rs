@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use nabu_tests::fault_proxy::Fault;
 use nabu_tests::objects::{config, forge_config, token_secret, write_file};
 use nabu_tests::test_forge::github::TestGithub;
@@ -305,6 +305,58 @@ async fn a_deleted_member_says_so_and_only_the_last_one_closes() -> Result<()> {
         !branches.iter().any(|name| name.contains("/group-")),
         "{branches:?}"
     );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_only_the_pull_request_knows_keeps_it_open_and_nobody_asks_again_and_again()
+-> Result<()> {
+    let stage = ForgeBed::start_with(&closes(), &UNFOLLOWED).await?;
+    let first = ask_for(&stage.bed, "rbac/1.yaml").await?;
+    eu().await.finished(&first, LIMIT).await?;
+    // As a lost store leaves it: the body names one more.
+    let pulls = stage.repository.pull_requests().await?;
+    let body = pulls[0]["body"].as_str().unwrap_or_default();
+    let marker = body.lines().find(|line| line.contains("uid="));
+    let marker = marker.context("no marker")?;
+    let (before, rest) = marker.split_once("uid=").context("no uid")?;
+    let forgotten = format!(
+        "{before}uid=00000000-0000-4000-8000-000000000009{}",
+        &rest[36..]
+    );
+    let body = Some(json!({ "body": format!("{body}\n{forgotten}\n") }));
+    let edited = stage.repository.call(Method::PATCH, "/pulls/1", body);
+    edited.await?;
+
+    eu().await.delete_event_response(&first).await?;
+    let withdrawn = |answer: &Value| {
+        let history = answer["history"].as_array().into_iter().flatten();
+        history
+            .filter(|entry| entry["action"] == "Withdrawn")
+            .count()
+    };
+    stage
+        .bed
+        .explained("prod-eu", &first, "is withdrawn", |answer| {
+            withdrawn(answer) > 0
+        })
+        .await?;
+    // Meanwhile the hub would have asked again.
+    let second = ask_for(&stage.bed, "rbac/2.yaml").await?;
+    eu().await.finished(&second, LIMIT).await?;
+    stage
+        .bed
+        .explained("prod-eu", &first, "was withdrawn once", |answer| {
+            withdrawn(answer) == 1
+        })
+        .await?;
+    let comments = stage
+        .repository
+        .call(Method::GET, "/issues/1/comments", None);
+    let comments = comments.await?;
+    assert_eq!(comments.as_array().map(Vec::len), Some(1), "{comments:#}");
+    let pulls = stage.repository.pull_requests().await?;
+    assert_eq!(pulls[0]["state"], "open");
     Ok(())
 }
 

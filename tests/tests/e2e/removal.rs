@@ -74,7 +74,7 @@ async fn a_removal_that_the_hub_did_not_survive_is_whole_when_it_is_back() -> Re
     // There is nothing left to remove, and nothing is written down as if there were.
     let again = hub.nabuctl(&["cluster", "remove", "prod-eu"]);
     let refused = again.err().context("it was removed twice")?.to_string();
-    ensure!(refused.contains("knows no cluster"), "{refused}");
+    ensure!(refused.contains("there is no cluster"), "{refused}");
     assert_eq!(count(&hub, AUDITED)?, 1);
     serves_others(&hub).await
 }

@@ -23,10 +23,14 @@ pub(in crate::gateway) struct CreditLine {
 }
 
 impl AgentBounds {
-    /// What an agent may send as it comes: nothing while its cluster has no room. What is held back of `full`, the session
-    /// owes it.
+    /// What an agent may send as it comes: one frame while its cluster has no room, so that it can name what the hub knows already,
+    /// one after the other, and its inventory ends. What is held back of `full`, the session owes it.
     pub(in crate::gateway) fn first_credit(&self, full: u32) -> u32 {
-        if self.spent().room.held { 0 } else { full }
+        if self.spent().room.held {
+            full.min(1)
+        } else {
+            full
+        }
     }
 }
 
@@ -77,6 +81,14 @@ impl CreditLine {
         !std::mem::replace(&mut self.bounds.spent().room.held, true)
     }
 
+    /// Gives back what is owed for so many frames: the hub knew what they said, so they take no room.
+    pub(in crate::gateway) fn settle_known(&mut self, known: u32) -> u32 {
+        let back = known.min(self.owed);
+        self.owed -= back;
+        self.left = self.left.saturating_add(back);
+        back
+    }
+
     /// Gives back what is owed.
     pub(in crate::gateway) fn settle(&mut self) -> u32 {
         let owed = std::mem::take(&mut self.owed);
@@ -121,6 +133,7 @@ mod tests {
         assert!(first.spend(2).is_ok());
         first.hold();
         let mut second = line(&bounds);
+        assert!(second.spend(1).is_ok());
         assert!(second.spend(1).is_err());
         assert!(!second.hold(), "told once");
         assert_eq!(second.owed, 2, "it gets it when there is room");
@@ -128,6 +141,21 @@ mod tests {
         assert_eq!(second.settle(), 2);
         assert!(second.spend(2).is_ok());
         assert_eq!(line(&bounds).owed, 0);
+    }
+
+    #[test]
+    fn a_cluster_without_room_can_name_what_is_known_to_the_end() {
+        let bounds = AgentBounds::new(Duration::from_secs(20));
+        line(&bounds).hold();
+        let mut again = CreditLine::new(bounds.clone(), bounds.first_credit(64), 64);
+        for _ in 0..1_000 {
+            assert!(again.spend(1).is_ok());
+            assert!(again.spend(1).is_err());
+            assert_eq!(again.settle_known(1), 1);
+        }
+        assert!(again.spend(1).is_ok(), "one that is new");
+        assert_eq!(again.settle_known(0), 0);
+        assert!(again.spend(1).is_err());
     }
 
     #[test]

@@ -147,7 +147,7 @@ pub(super) fn shut(door: Door, url: &str, fault: &Fault, certifier: Certifier) -
             };
             let message =
                 format!("the certificate that the hub shows to {whose} is not for {wanted}{names}");
-            Found::error(check, message, rename(wanted, certifier))
+            Found::error(check, message, rename(door, wanted, has, certifier))
         }
         Fault::Tls(why) => {
             let message = format!("there is no TLS with {url}: {why}");
@@ -190,18 +190,31 @@ fn renew(to: &Address, certifier: Certifier) -> String {
     }
 }
 
-fn rename(host: &str, certifier: Certifier) -> String {
+/// What to do when a door has another name. Through a tunnel the hub is called by a name of this machine: then it is enough to say
+/// which of its names is meant, and no name may get lost when one is added.
+fn rename(door: Door, host: &str, has: &[String], certifier: Certifier) -> String {
+    let flag = match door {
+        Door::Admin => "--server-name",
+        Door::Agents => "--agents-server-name",
+    };
+    let call = has
+        .first()
+        .map(|name| format!("through a tunnel or proxy: nabuctl check {flag} {name}; else "));
+    let call = call.unwrap_or_default();
+    let every: Vec<_> = has.iter().map(String::as_str).chain([host]).collect();
     let built_in = format!(
-        "{UPGRADE_HUB} --set 'tls.builtin.serverNames={{{host}}}' (every name again), or nabu-hub --server-name {host}"
+        "{UPGRADE_HUB} --set 'tls.builtin.serverNames={{{}}}', or nabu-hub with --server-name {host} as well",
+        every.join(",")
     );
-    match certifier {
+    let named = match certifier {
         Certifier::Hub => built_in,
         Certifier::OwnPki => issue(host),
         Certifier::Unknown => format!(
             "with the built-in authority {built_in}; with your own PKI {}",
             issue(host)
         ),
-    }
+    };
+    format!("{call}{named}")
 }
 
 fn issue(host: &str) -> String {

@@ -149,7 +149,7 @@ fn certificate(one: &Cluster, hub: HubFacts<'_>, now: Timestamp) -> Option<Found
     }
     let log = format!("in {id}: kubectl -n nabu-system logs deployment/nabu-agent");
     let token = format!(
-        "nabuctl cluster add {id} makes a join token; in {id}: {UPGRADE_AGENT} --set joinToken=TOKEN"
+        "nabuctl cluster add {id} makes a join token; in {id}: {UPGRADE_AGENT} --set joinToken=TOKEN --set identity.joinTokenSecret="
     );
     if now >= until {
         let message = format!("the certificate of {id} has ended at {until:.0}");

@@ -97,7 +97,22 @@ fn forge(forge: &Forge) -> Found {
     Found::bad(CHECK, level, message, remedy)
 }
 
-/// The command that makes the Secret, or replaces it.
+/// The command that gives a Secret other values, and leaves its other keys alone: one of them may be for webhooks.
+fn replace_keys(forge: &Forge) -> String {
+    let (namespace, name) = forge
+        .credential
+        .split_once('/')
+        .unwrap_or(("NAMESPACE", &forge.credential));
+    let keys = match forge.provider.as_str() {
+        "github-app" => r#""app-id":"ID","installation-id":"ID","private-key.pem":"KEY""#,
+        _ => r#""token":"TOKEN""#,
+    };
+    format!(
+        r#"kubectl -n {namespace} patch secret {name} --type=merge -p '{{"stringData":{{{keys}}}}}' (or the same in the file in --config-dir)"#
+    )
+}
+
+/// The command that makes the Secret.
 fn make_secret(forge: &Forge) -> String {
     let (namespace, name) = forge
         .credential
@@ -119,7 +134,7 @@ fn failing(forge: &Forge) -> String {
     match forge.last_result.as_str() {
         "unauthorized" => format!(
             "give the hub a credential that the forge takes: {}",
-            make_secret(forge)
+            replace_keys(forge)
         ),
         "timeout" | "unavailable" => {
             let whose = match forge.base_url.as_str() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use nabu_common::ids::{ClusterId, ResponseUid};
+use nabu_common::ids::{ClusterId, ResponseKey};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection, SqlitePool};
 
@@ -131,16 +131,16 @@ impl IdentityStore for SqliteStore {
         &self,
         cluster: &ClusterId,
         audit: AuditEvent,
-    ) -> Result<Option<Vec<ResponseUid>>, StoreError> {
+    ) -> Result<bool, StoreError> {
         let cluster = cluster.clone();
         self.writer
             .submit(move |c| Box::pin(removal::remove_cluster(c, cluster, audit)))
             .await
     }
 
-    async fn finish_removals(&self) -> Result<u64, StoreError> {
+    async fn finish_removals(&self, limit: u32) -> Result<Vec<ResponseKey>, StoreError> {
         self.writer
-            .submit(|c| Box::pin(removal::finish_removals(c)))
+            .submit(move |c| Box::pin(removal::finish_removals(c, limit)))
             .await
     }
 

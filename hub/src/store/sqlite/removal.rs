@@ -1,7 +1,7 @@
-//! Statements that remove a cluster together with what is under way for it: all of it, or nothing.
+//! Statements that remove a cluster, and end what is under way for it a few responses at a time: others write meanwhile.
 
 use jiff::Timestamp;
-use nabu_common::ids::{ClusterId, ResponseKey, ResponseUid};
+use nabu_common::ids::{ClusterId, ResponseKey};
 use sqlx::SqliteConnection;
 
 use super::rows::key;
@@ -13,41 +13,34 @@ use crate::store::{AuditEvent, SideRecords, StoreError};
 /// Responses of removed clusters that are under way, as if their EventResponses were still there.
 const LEFT_OVER: &str =
     "SELECT r.cluster, r.uid FROM responses r JOIN clusters c ON c.cluster = r.cluster
-    WHERE c.removed_at IS NOT NULL AND r.phase IN ('Pending', 'Running') AND r.deleted = 0";
+    WHERE c.removed_at IS NOT NULL AND r.phase IN ('Pending', 'Running') AND r.deleted = 0 LIMIT ?1";
 
-/// Gives the responses that are not wanted any more; `None` if there is no such cluster.
+/// `false` if there is no such cluster.
 pub(super) async fn remove_cluster(
     connection: &mut SqliteConnection,
     cluster: ClusterId,
     audit: AuditEvent,
-) -> Result<Option<Vec<ResponseUid>>, StoreError> {
+) -> Result<bool, StoreError> {
     if !mark_removed(connection, &cluster, audit.at).await? {
-        return Ok(None);
+        return Ok(false);
     }
-    let gone = sqlx::query(sqlx::AssertSqlSafe(format!(
-        "{LEFT_OVER} AND r.cluster = ?1"
-    )))
-    .bind(cluster.as_str())
-    .fetch_all(&mut *connection)
-    .await
-    .or_failed("read what is under way for a removed cluster")?;
-    let gone = gone.iter().map(key).collect::<Result<Vec<_>, _>>()?;
-    mark_gone(connection, gone.clone()).await?;
     write::audit(connection, Some(cluster), audit).await?;
-    Ok(Some(gone.into_iter().map(|key| key.uid).collect()))
+    Ok(true)
 }
 
-/// Ends what was stored for a cluster while it was removed, or by a hub that did so in steps and was interrupted; gives how
-/// many responses that were.
-pub(super) async fn finish_removals(connection: &mut SqliteConnection) -> Result<u64, StoreError> {
+/// Ends up to `limit` responses that are under way for clusters that were removed; gives them.
+pub(super) async fn finish_removals(
+    connection: &mut SqliteConnection,
+    limit: u32,
+) -> Result<Vec<ResponseKey>, StoreError> {
     let left = sqlx::query(LEFT_OVER)
+        .bind(limit)
         .fetch_all(&mut *connection)
         .await
         .or_failed("read what is under way for removed clusters")?;
     let left = left.iter().map(key).collect::<Result<Vec<_>, _>>()?;
-    let count = left.len() as u64;
-    mark_gone(connection, left).await?;
-    Ok(count)
+    mark_gone(connection, left.clone()).await?;
+    Ok(left)
 }
 
 async fn mark_removed(

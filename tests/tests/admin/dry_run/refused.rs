@@ -36,10 +36,14 @@ async fn what_is_refused_in_earnest_is_refused_in_a_rehearsal_in_the_same_words(
     let file = hub.dir().join("sealing.key/below").display().to_string();
     let pki = hub.dir().join("pki").display().to_string();
     for (order, code, words) in [
-        (&["cluster", "revoke", "nowhere"][..], 4, "knows no cluster"),
-        (&["cluster", "restore", "nowhere"], 4, "knows no cluster"),
-        (&["cluster", "remove", "nowhere"], 4, "knows no cluster"),
-        (&["cluster", "rebind", "nowhere"], 4, "knows no cluster"),
+        (
+            &["cluster", "revoke", "nowhere"][..],
+            4,
+            "there is no cluster",
+        ),
+        (&["cluster", "restore", "nowhere"], 4, "there is no cluster"),
+        (&["cluster", "remove", "nowhere"], 4, "there is no cluster"),
+        (&["cluster", "rebind", "nowhere"], 4, "there is no cluster"),
         (
             &["cluster", "rebind", "x", "--to", "a b"],
             1,
