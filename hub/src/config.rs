@@ -52,6 +52,15 @@ pub enum Command {
         #[command(flatten)]
         at: AuthorityArgs,
     },
+    /// Copy the database as it is at this moment. Works beside a hub that runs on it.
+    Backup {
+        /// File to write to, which must not be there yet, or `-`: standard output.
+        #[arg(long)]
+        out: PathBuf,
+        /// The SQLite database.
+        #[arg(long, env = "NABU_HUB_STORE", default_value = "/var/lib/nabu/nabu.db")]
+        store: PathBuf,
+    },
     /// Print these flags as Markdown, for the documentation.
     #[command(hide = true)]
     MarkdownHelp,

@@ -4,6 +4,7 @@ use clap::Parser as _;
 use nabu_common::{cli, shutdown, telemetry, tls};
 use nabu_hub::authority::first_admin;
 use nabu_hub::config::{Cli, Command};
+use nabu_hub::store::sqlite::backup;
 
 fn main() -> std::process::ExitCode {
     cli::exit_with(start())
@@ -22,6 +23,10 @@ fn start() -> anyhow::Result<()> {
         Some(Command::InitAdmin { name, out, at }) => {
             let runtime = tokio::runtime::Runtime::new()?;
             return runtime.block_on(first_admin::run(&at, &name, &out));
+        }
+        Some(Command::Backup { out, store }) => {
+            let runtime = tokio::runtime::Runtime::new()?;
+            return runtime.block_on(backup::run(&store, &out));
         }
         None => {}
     }

@@ -282,15 +282,12 @@ fn in_form(mut command: Command, form: Form) -> anyhow::Result<(Command, Output)
     if let Some(output) = form.common() {
         return Ok((command, output));
     }
-    match &mut command {
-        Command::Cluster(ClusterCommand::Add(args)) => args.values = true,
-        _ => {
-            let message =
-                "-o values is for `nabuctl cluster add` only; give json, yaml, wide or name";
-            return Err(Failure::new(Failure::USAGE, message).into());
-        }
+    if let Command::Cluster(ClusterCommand::Add(args)) = &mut command {
+        args.values = true;
+        return Ok((command, Output::Table));
     }
-    Ok((command, Output::Table))
+    let message = "-o values is for `nabuctl cluster add` only; give json, yaml, wide or name";
+    Err(Failure::new(Failure::USAGE, message).into())
 }
 
 /// Does what the command line says, and prints to `out`.

@@ -183,7 +183,7 @@ async fn the_agents_address_is_judged_by_pin_before_anything_is_installed() -> R
         "other.example",
     ])?;
     let remedy = named.remedies("agents", "error")[0];
-    assert!(remedy.contains("nabu-hub --server-name"), "{remedy}");
+    assert!(remedy.contains("nabu-hub with --server-name"), "{remedy}");
     let nobody = format!("https://127.0.0.1:{}", free_port()?);
     let nobody = before(&[&nobody])?;
     let remedy = nobody.remedies("agents", "error")[0];

@@ -1,6 +1,7 @@
 //! The admin API and nabuctl against a real hub; agents are played by the tests themselves.
 
 mod access;
+mod backup;
 mod bed;
 mod budgets;
 mod check;

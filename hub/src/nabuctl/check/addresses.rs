@@ -311,7 +311,23 @@ mod tests {
         assert!(!remedy(Certifier::Hub).contains("pki issue"));
         assert!(remedy(Certifier::OwnPki).starts_with("nabuctl pki issue"));
         let both = remedy(Certifier::Unknown);
-        assert!(both.contains("pki issue") && both.contains("nabu-hub --server-name"));
+        assert!(
+            both.contains("pki issue") && both.contains("nabu-hub with --server-name hub.example")
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_missing_is_added_to_those_that_are_there_and_a_tunnel_needs_none() {
+        let fault = other_name(&["outside.example", "inside.svc"]);
+        let found = shut(Door::Agents, URL, &fault, Certifier::Hub);
+        let (first, second) = (
+            "nabuctl check --agents-server-name outside.example",
+            "serverNames={outside.example,inside.svc,hub.example}",
+        );
+        assert!(
+            found.remedy.contains(first) && found.remedy.contains(second),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -181,7 +181,7 @@ mod tests {
             (
                 one("Failing", "unauthorized"),
                 Level::Error,
-                "kubectl -n ns create secret generic bot",
+                "kubectl -n ns patch secret bot --type=merge",
             ),
             (
                 one("Failing", "unavailable"),

@@ -136,12 +136,25 @@ fn fault(error: &io::Error, wanted: String) -> Fault {
             },
             CertificateError::NotValidForNameContext { presented, .. } => Fault::OtherName {
                 wanted,
-                has: presented.clone(),
+                has: presented.iter().filter_map(|name| dialled(name)).collect(),
             },
             other => Fault::Tls(other.to_string()),
         },
         other => Fault::Tls(other.to_string()),
     }
+}
+
+/// A name that can be dialled, of one that rustls shows as `DnsName("hub.example")` or `IpAddress(192.0.2.1)`.
+fn dialled(shown: &str) -> Option<String> {
+    let inner = shown
+        .split_once('(')?
+        .1
+        .strip_suffix(')')?
+        .trim_matches('"');
+    let kind = shown.split_once('(')?.0;
+    ["DnsName", "IpAddress"]
+        .contains(&kind)
+        .then(|| inner.to_owned())
 }
 
 #[cfg(test)]
@@ -242,10 +255,17 @@ mod tests {
         let early = shaken(early, ours.good(), None).await;
         assert_eq!(early, Err(Fault::NotYet));
         let named = shaken(ours.good(), ours.good(), Some("other.example")).await;
-        let Err(Fault::OtherName { wanted, .. }) = named else {
+        let Err(Fault::OtherName { wanted, has }) = named else {
             panic!("{named:?}")
         };
         assert_eq!(wanted, "other.example");
+        assert!(!has.is_empty());
+        for name in has {
+            assert!(
+                name.parse::<std::net::IpAddr>().is_ok() || !name.contains(['(', '"', ':']),
+                "{name}"
+            );
+        }
     }
 
     #[tokio::test]

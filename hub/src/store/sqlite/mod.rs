@@ -5,6 +5,7 @@
 
 mod admin;
 mod administrators;
+pub mod backup;
 mod filter;
 mod identity;
 mod read;
