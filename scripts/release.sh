@@ -4,7 +4,7 @@
 #
 #   scripts/release.sh cargo build --locked --release --bins -p nabu-hub -p nabu-agent
 #
-# Builds in different places still differ, most likely because cargo hashes these flags into names: see `make reproducible`.
+# Builds in different places are to be the same: `make reproducible` compares two.
 set -euo pipefail
 
 if [[ $# -eq 0 ]]; then
