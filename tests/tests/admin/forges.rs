@@ -6,6 +6,7 @@ use nabu_proto::admin_v1::response_service_client::ResponseServiceClient;
 use nabu_proto::admin_v1::{
     ExplainResponseRequest, Forge, GetConfigStatusRequest, ListForgesRequest,
 };
+use nabu_proto::agent_v1::Phase;
 use nabu_tests::hub::TestHub;
 use nabu_tests::objects::{forge_config, token_secret, write_file};
 use nabu_tests::test_forge::github::TestGithub;
@@ -36,9 +37,12 @@ async fn a_forge_shows_what_it_allows_and_who_waits_for_people_and_never_its_tok
     let config = forge_config("github-token", github.url(), "ninsun-labs/gitops");
     let secret = token_secret("bot", github.token());
     let hub = hub(format!("{config}\n---\n{secret}"), &[]).await?;
-    let agent = Agent::connect(&hub, "prod-eu").await?;
+    let mut agent = Agent::connect(&hub, "prod-eu").await?;
     let file = |name: &str| write_file("revoke-clusterrolebinding", name, "a: 1\n");
-    agent.observe(1, file("a.yaml")).await?;
+    let uid = agent.observe(1, file("a.yaml")).await?;
+    agent
+        .status(&uid, |status| status.phase() == Phase::Succeeded)
+        .await?;
     let shown = until(&hub, |forge| !forge.limits.is_empty()).await?;
     let left =
         |limit: &nabu_proto::admin_v1::RateLimit| limit.limit > 0 && limit.remaining <= limit.limit;

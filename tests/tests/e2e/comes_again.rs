@@ -1,15 +1,21 @@
-//! A hostile agent that opens one session after the other: it has what it had left, and no fresh allowance.
+//! A hostile agent that opens one session after the other: it has what it had left, and no fresh allowance. An honest one
+//! with much to say is never stopped.
+
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use nabu_proto::agent_v1::session_request::Frame;
 use nabu_proto::agent_v1::session_response::Frame as Answer;
-use nabu_proto::agent_v1::{Goodbye, GoodbyeReason, Heartbeat};
+use nabu_proto::agent_v1::{Goodbye, GoodbyeReason, Heartbeat, SnapshotBegin, SnapshotEnd};
 use nabu_tests::hub::TestHub;
 use nabu_tests::wait::eventually;
 
 use crate::bed::LIMIT;
 use crate::hostile::{observation, serves_others, stuck, until, welcomed};
 use crate::identity::{Liar, hello, hub, sqlite};
+
+/// Objects of an honest cluster.
+const INVENTORY: u32 = 3_000;
 
 /// Sends a frame again and again, until the hub says goodbye.
 async fn flood(liar: &mut Liar, frame: impl Fn() -> Frame) -> Result<Goodbye> {
@@ -136,4 +142,62 @@ async fn a_cluster_without_room_gets_none_by_coming_again() -> Result<()> {
         assert_eq!(welcome.credit, 1);
     }
     serves_others(&hub).await
+}
+
+/// The whole inventory of an honest agent, as fast as credit allows.
+async fn tell_all(agent: &mut Liar) -> Result<()> {
+    let begin = SnapshotBegin { snapshot_id: 1 };
+    agent.say(Frame::SnapshotBegin(begin)).await?;
+    let (mut accepted, mut credit) = (0, 64);
+    let mut number = 0;
+    while accepted < INVENTORY {
+        while credit > 0 && number < INVENTORY {
+            let frame = observation(number, &format!("er-{number}"));
+            agent.say(Frame::Observed(frame)).await?;
+            number += 1;
+            credit -= 1;
+        }
+        match agent.hear().await? {
+            Answer::Accepted(_) => accepted += 1,
+            Answer::Credit(more) => credit += more.observed,
+            Answer::Refused(refused) => anyhow::bail!("{refused:?}"),
+            Answer::Goodbye(goodbye) => anyhow::bail!("{goodbye:?}"),
+            _ => {}
+        }
+    }
+    agent
+        .say(Frame::SnapshotEnd(SnapshotEnd {
+            snapshot_id: 1,
+            count: INVENTORY.into(),
+        }))
+        .await
+}
+
+/// Sends heartbeats until one is answered: while a connection is full of statuses, the hub leaves the answer out.
+async fn is_served(agent: &mut Liar) -> Result<()> {
+    for _ in 0..30 {
+        agent.say(Frame::Heartbeat(Heartbeat::default())).await?;
+        let answered = until(agent, |answer| {
+            matches!(answer, Answer::HeartbeatAck(_)).then_some(())
+        });
+        if let Ok(answered) = tokio::time::timeout(Duration::from_secs(2), answered).await {
+            return answered;
+        }
+    }
+    anyhow::bail!("no heartbeat is answered")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_honest_agent_tells_thousands_of_objects_again_after_a_restart_and_is_not_stopped()
+-> Result<()> {
+    let mut hub = hub().await?;
+    tell_all(&mut welcomed(&hub, "prod-eu").await?).await?;
+    hub.kill()?;
+    hub.start_again().await?;
+    let mut agent = welcomed(&hub, "prod-eu").await?;
+    tell_all(&mut agent).await?;
+    is_served(&mut agent).await?;
+    let ended = count(&hub, "audit WHERE action = 'SessionEnded'")?;
+    assert_eq!(ended, 0);
+    Ok(())
 }

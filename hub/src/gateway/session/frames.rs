@@ -130,7 +130,8 @@ impl Session {
         let ack = convert::frame(Outgoing::HeartbeatAck(HeartbeatAck {
             sent_at: Some(convert::time(now)),
         }));
-        // A connection that takes nothing more is noticed by the agent's silence.
+        // What is full has frames enough that tell the agent that it is heard; and one that takes nothing more does not keep the
+        // hub from reading.
         let _ = self.outgoing.try_send(Ok(ack));
     }
 
