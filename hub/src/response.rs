@@ -337,6 +337,9 @@ pub struct Progress {
     pub waits: u32,
     /// An attempt was begun and has not ended; after a restart: was interrupted.
     pub attempt_open: bool,
+    /// Until when at least a limit, which stands in the audit log, holds up or held up the next attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limited_until: Option<Timestamp>,
     /// What is still to be done about the pull request, though the response has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_up: Option<FollowUp>,

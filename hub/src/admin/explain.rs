@@ -216,13 +216,12 @@ pub(super) fn waiting(
             None,
         );
     }
-    if let Some((until, said)) = lane.and_then(|lane| lane.closed.as_ref()) {
-        let until = progress.next_attempt_at.map_or(*until, |at| at.max(*until));
-        return wait(
-            "ForgeLimit",
-            format!("everybody with this credential waits: {said}"),
-            Some(until),
-        );
+    let limit = lane.and_then(Standing::limit);
+    if let Some(limit) = limit.as_ref().filter(|limit| limit.of_forge) {
+        let until = progress
+            .next_attempt_at
+            .map_or(limit.until, |at| at.max(limit.until));
+        return wait("ForgeLimit", limit.detail.clone(), Some(until));
     }
     if let Some(until) = progress.next_attempt_at.filter(|at| *at > now) {
         let error = progress.error.as_ref();
@@ -245,6 +244,9 @@ pub(super) fn waiting(
                 .to_owned(),
             None,
         );
+    }
+    if let Some(limit) = limit {
+        return wait("Budget", limit.detail, Some(limit.until));
     }
     let ahead = lane.map_or(0, |lane| lane.waiting + lane.running);
     wait(
@@ -377,6 +379,20 @@ mod tests {
         assert_eq!(
             reason(&progress, Some(&closed), true),
             Some(("ForgeLimit", Some(at(90))))
+        );
+        let spent = Standing {
+            spent: Some(at(40)),
+            ..Standing::default()
+        };
+        let backoff = progress.next_attempt_at.take();
+        assert_eq!(
+            reason(&progress, Some(&spent), true),
+            Some(("Budget", Some(at(40))))
+        );
+        progress.next_attempt_at = backoff;
+        assert_eq!(
+            reason(&progress, Some(&spent), true),
+            Some(("Outage", Some(at(60))))
         );
         progress.phase = Phase::Failed;
         assert_eq!(reason(&progress, Some(&closed), true), None);

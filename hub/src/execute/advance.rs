@@ -12,7 +12,7 @@ use tracing::{Instrument as _, error, info, info_span, warn};
 
 use super::lanes::Ticket;
 use super::metrics::AttemptLabels;
-pub(super) use super::record::{apply, tell};
+pub(super) use super::record::{apply, note_limit, tell};
 use super::{Context, Farewell, close, clusters::ClusterFacts, groups, lock, update};
 use crate::change::ForgeTarget;
 use crate::forge::{Forge, ForgeError, Job, Made, Shared};
@@ -100,24 +100,27 @@ async fn steps(
                 };
             }
             Step::Attempt(attempt) => {
-                if !enter_lane(context, key, &attempt.intent.target, ticket) {
-                    return Ok(Advanced::InLine);
+                let target = &attempt.intent.target;
+                if !enter_lane(context, key, target, ticket) {
+                    return in_line(context, &response, target).await;
                 }
                 if let Some(progress) = attempt_change(context, &response, *attempt).await? {
                     return ended(context, key, &progress).await;
                 }
             }
             Step::Close(close) => {
-                if !enter_lane(context, key, &close.intent.target, ticket) {
-                    return Ok(Advanced::InLine);
+                let target = &close.intent.target;
+                if !enter_lane(context, key, target, ticket) {
+                    return in_line(context, &response, target).await;
                 }
                 if let Some(progress) = close::close(context, &response, *close).await? {
                     return ended(context, key, &progress).await;
                 }
             }
             Step::Update(update) => {
-                if !enter_lane(context, key, &update.intent.target, ticket) {
-                    return Ok(Advanced::InLine);
+                let target = &update.intent.target;
+                if !enter_lane(context, key, target, ticket) {
+                    return in_line(context, &response, target).await;
                 }
                 if let Some(progress) = update::update(context, &response, *update).await? {
                     return Ok(standing(&progress));
@@ -130,6 +133,18 @@ async fn steps(
             }
         }
     }
+}
+
+async fn in_line(
+    context: &Context,
+    response: &Response,
+    target: &ForgeTarget,
+) -> Result<Advanced, StoreError> {
+    if let Err(error) = note_limit(context, response, target).await {
+        // It stands in line, and is called from there.
+        warn!(%error, "cannot note what limit holds it up");
+    }
+    Ok(Advanced::InLine)
 }
 
 /// What is left to do after a step has ended, for this response and for others of its group.

@@ -62,15 +62,20 @@ impl Gate {
         {
             at = at.max(after(*last, CAREFUL_GAP));
         }
-        for (most, span) in [(budget.per_minute, MINUTE), (budget.per_hour, HOUR)] {
+        at = at.max(self.spent(budget, now).unwrap_or(now));
+        (at > now).then_some(at)
+    }
+
+    /// Until when so many attempts have begun lately as the budget allows.
+    pub fn spent(&self, budget: Budget, now: Timestamp) -> Option<Timestamp> {
+        let spans = [(budget.per_minute, MINUTE), (budget.per_hour, HOUR)];
+        let until = spans.into_iter().filter_map(|(most, span)| {
             let most = usize::try_from(most).unwrap_or(usize::MAX);
             // The one that has to have left the span before another may enter it.
-            let oldest = self.begun.len().checked_sub(most).filter(|_| most > 0);
-            if let Some(oldest) = oldest {
-                at = at.max(after(self.begun[oldest], span));
-            }
-        }
-        (at > now).then_some(at)
+            let oldest = self.begun.len().checked_sub(most).filter(|_| most > 0)?;
+            Some(after(*self.begun.get(oldest)?, span))
+        });
+        until.filter(|until| *until > now).max()
     }
 
     /// Whether attempts go one by one.

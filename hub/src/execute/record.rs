@@ -3,10 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use jiff::Timestamp;
+
 use super::Context;
+use super::advance::by_hub;
+use super::lanes::LaneId;
 use super::metrics::DispatchLabels;
+use crate::change::ForgeTarget;
 use crate::response::{Progress, Response};
-use crate::store::{ResponseSummary, RoutedTo, StoreError, Transition};
+use crate::store::{ResponseSummary, RoutedTo, SideRecords, StoreError, Transition};
 
 pub(super) async fn apply(
     context: &Context,
@@ -57,6 +62,36 @@ pub(super) fn tell(context: &Context, response: &Response, progress: &Progress) 
             routed: progress.intent.as_ref().map(RoutedTo::of),
         }));
     }
+}
+
+/// Notes the limit that holds up a response in line, for whoever asks later where the time went; once for each.
+pub(super) async fn note_limit(
+    context: &Context,
+    response: &Response,
+    target: &ForgeTarget,
+) -> Result<(), StoreError> {
+    let now = Timestamp::now();
+    let Some(limit) = context.standing(&LaneId::of(target), now).limit() else {
+        return Ok(());
+    };
+    let is_noted = |progress: &Progress| progress.limited_until >= Some(limit.until);
+    if is_noted(&response.progress) {
+        return Ok(());
+    }
+    let transition = Box::new(move |progress: &mut Progress| {
+        // What is not wanted any more waits for nothing.
+        if progress.limited_until >= Some(limit.until) || progress.cancel_requested.is_some() {
+            return SideRecords::default();
+        }
+        progress.limited_until = Some(limit.until);
+        let detail = format!("{}; until {:.0} at least", limit.detail, limit.until);
+        SideRecords {
+            attempts: Vec::new(),
+            audit: vec![by_hub(now, "Limited", detail)],
+        }
+    });
+    context.store.transition(response.key(), transition).await?;
+    Ok(())
 }
 
 fn count_ended(context: &Context, response: &Response, progress: &Progress) {

@@ -91,6 +91,7 @@ pub fn accept(observation: &Observation, now: Timestamp) -> Progress {
         cancel_requested: None,
         deleted: false,
         waits: 0,
+        limited_until: None,
         attempt_open: false,
         follow_up: None,
         shared: false,
@@ -268,6 +269,7 @@ pub fn begin(progress: &mut Progress, attempt: &Attempt, moment: Moment) {
     progress.started_at.get_or_insert(moment.now);
     progress.last_attempt_at = Some(moment.now);
     progress.next_attempt_at = None;
+    progress.limited_until = None;
     progress.attempt_open = true;
     progress.unrecorded = true;
     let message = format!("matched route {}", attempt.intent.route);

@@ -74,12 +74,22 @@ async fn succeeded(hub: &TestHub, name: &str) -> Result<ExplainResponseResponse>
 /// Waits until a response is held up by its forge's budget; gives until when.
 async fn held(hub: &TestHub, name: &str) -> Result<Timestamp> {
     let until = eventually("it waits for the budget", LIMIT, || async {
-        let waiting = explain(hub, name).await.ok()?.waiting?;
+        let story = explain(hub, name).await.ok()?;
+        let waiting = story
+            .waiting
+            .as_ref()
+            .filter(|_| !limits(&story).is_empty())?;
         (waiting.reason == "ForgeLimit" && waiting.detail.contains("requests are left"))
             .then_some(waiting.until)?
     })
     .await?;
     Ok(Timestamp::new(until.seconds, until.nanos)?)
+}
+
+/// The limits that a story tells of.
+fn limits(story: &ExplainResponseResponse) -> Vec<&str> {
+    let steps = story.steps.iter().filter(|step| step.kind == "Limited");
+    steps.map(|step| step.cause.as_str()).collect()
 }
 
 async fn forge(hub: &TestHub, provider: &str) -> Result<Forge> {
@@ -136,6 +146,10 @@ async fn a_budget_that_runs_out_is_spared_over_a_restart_and_holds_up_nobody_els
             story.steps.iter().all(|step| step.kind != "Attempt"),
             "{story:?}"
         );
+        // Whoever asks later sees what held it up, once, though it stood in line anew after the restart.
+        let limits = limits(&story);
+        assert_eq!(limits.len(), 1, "{story:?}");
+        assert!(limits[0].contains("requests are left"), "{limits:?}");
     }
     Ok(())
 }
@@ -158,6 +172,45 @@ async fn a_budget_that_was_spared_is_used_again_when_it_begins_anew() -> Result<
     let begun = first.and_then(|step| step.attempt.as_ref()?.started_at);
     let begun = begun.context("no attempt")?.seconds;
     assert!(begun >= reset.as_second(), "{begun} {reset}");
+    let kinds: Vec<_> = story.steps.iter().map(|step| step.kind.as_str()).collect();
+    let observed = story.steps[0].at.context("no time")?.seconds;
+    if observed + 2 < reset.as_second() {
+        assert_eq!(kinds[..2], ["Observed", "Limited"], "{kinds:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hub_s_own_budget_is_a_limit_that_a_story_tells_of() -> Result<()> {
+    let stage = stage(&["--github-per-minute", "1"]).await?;
+    let agent = Agent::connect(&stage.hub, "prod-eu").await?;
+    agent
+        .observe(1, write_file("github", "a.yaml", "a: 1\n"))
+        .await?;
+    succeeded(&stage.hub, "er-1").await?;
+    agent
+        .observe(2, write_file("github", "b.yaml", "b: 1\n"))
+        .await?;
+    let story = eventually("it waits for the budget", LIMIT, || async {
+        let story = explain(&stage.hub, "er-2").await.ok()?;
+        let waiting = story.waiting.as_ref()?;
+        (waiting.reason == "Budget" && !limits(&story).is_empty()).then_some(story)
+    })
+    .await?;
+    assert!(
+        limits(&story)[0].contains("--github-per-minute"),
+        "{story:?}"
+    );
+    // What waited to its end is told as well.
+    stage
+        .hub
+        .nabuctl(&["response", "cancel", "prod-eu", "er-2"])?;
+    let story = eventually("it is cancelled", LIMIT, || async {
+        let story = explain(&stage.hub, "er-2").await.ok()?;
+        (story.response.as_ref()?.phase == "Cancelled").then_some(story)
+    })
+    .await?;
+    assert_eq!(limits(&story).len(), 1, "{story:?}");
     Ok(())
 }
 

@@ -14,10 +14,43 @@ pub struct Standing {
     pub waiting: usize,
     /// Until when the forge wants nothing, and what it said.
     pub closed: Option<(Timestamp, String)>,
+    /// Until when as many attempts have begun as the hub's own budget allows.
+    pub spent: Option<Timestamp>,
     /// Whether attempts go one by one after a limit.
     pub careful: bool,
     /// When the next attempt may begin, if not now.
     pub opens_at: Option<Timestamp>,
+}
+
+/// What holds up everybody with a credential.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// It is the forge's, and not the hub's own.
+    pub of_forge: bool,
+    /// What it is, for people.
+    pub detail: String,
+    /// At least until then.
+    pub until: Timestamp,
+}
+
+impl Standing {
+    /// The limit that the next attempt has to wait for, if any.
+    pub fn limit(&self) -> Option<Limit> {
+        let of_forge = self.closed.as_ref().map(|(until, said)| Limit {
+            of_forge: true,
+            detail: format!("everybody with this credential waits: {said}"),
+            until: *until,
+        });
+        of_forge.or_else(|| {
+            self.spent.map(|until| Limit {
+                of_forge: false,
+                detail: "as many attempts with this credential have begun as --github-per-minute and --github-per-hour \
+                    allow"
+                    .to_owned(),
+                until,
+            })
+        })
+    }
 }
 
 impl Ticket {
@@ -59,6 +92,7 @@ impl Lanes {
             running: lane.map_or(0, |lane| lane.running),
             waiting: lane.map_or(0, Lane::in_line),
             closed: closed.map(|(until, reason)| (until, reason.to_owned())),
+            spent: gate.and_then(|gate| gate.spent(self.budget(id), now)),
             careful: gate.is_some_and(|gate| gate.is_careful(now)),
             opens_at: gate.and_then(|gate| gate.opens_at(self.budget(id), now)),
         }
@@ -90,6 +124,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::execute::gate::Budget;
     use crate::fixtures::{key, target};
 
     #[test]
@@ -107,6 +142,34 @@ mod tests {
         let until = Timestamp::from_second(30).unwrap();
         assert_eq!(standing.closed, Some((until, "slow down".to_owned())));
         assert_eq!(standing.opens_at, Some(until));
+        let limit = standing.limit().unwrap();
+        assert_eq!((limit.of_forge, limit.until), (true, until));
+        assert!(limit.detail.ends_with("slow down"), "{}", limit.detail);
         assert_eq!(lanes.known(), [id]);
+    }
+
+    #[test]
+    fn a_budget_that_is_used_up_is_a_limit_and_going_one_by_one_is_none() {
+        let now = Timestamp::UNIX_EPOCH;
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let budget = Budget {
+            per_minute: 1,
+            per_hour: 0,
+        };
+        let mut github = target();
+        github.kind = ProviderKind::GithubToken;
+        let (id, ticket) = (LaneId::of(&github), Ticket::for_target(&github));
+        let mut lanes = Lanes::new(budget, []);
+        assert!(lanes.enter(&ticket, &key(1), now));
+        let limit = lanes.standing(&id, now).limit().unwrap();
+        assert_eq!((limit.of_forge, limit.until), (false, at(60)));
+        assert_eq!(lanes.standing(&id, at(60)).limit(), None);
+
+        let mut lanes = Lanes::default();
+        lanes.limit(&ticket, Duration::from_secs(30), "slow down", now);
+        assert!(lanes.enter(&ticket, &key(1), at(30)));
+        let standing = lanes.standing(&id, at(30));
+        assert!(standing.careful && standing.opens_at.is_some());
+        assert_eq!(standing.limit(), None);
     }
 }
