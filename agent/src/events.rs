@@ -1,4 +1,5 @@
-//! Owns the Kubernetes Events that people see with `kubectl describe`: one when a response ends, and no others.
+//! Owns the Kubernetes Events about EventResponses that people see with `kubectl describe`: one when a response ends, and no
+//! others.
 //!
 //! They are a courtesy: published one after the other behind the status writes, and left out when there are too many or
 //! the API server does not want them.
@@ -70,7 +71,7 @@ impl Announcer {
             uid: update.uid.clone(),
             name: update.name.clone(),
             phase: update.phase,
-            note: shortened(update.sentence()),
+            note: shortened(update.sentence().to_owned()),
         };
         if self.queue.try_send(transition).is_err() {
             self.metrics.events_dropped.inc();
@@ -138,8 +139,10 @@ fn reference(transition: &Transition) -> ObjectReference {
     }
 }
 
-fn shortened(text: &str) -> String {
-    text[..text.floor_char_boundary(NOTE_BYTES)].to_owned()
+/// As much of a text as fits into an Event.
+pub(crate) fn shortened(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(NOTE_BYTES));
+    text
 }
 
 #[cfg(test)]
@@ -148,8 +151,8 @@ mod tests {
 
     #[test]
     fn a_note_is_cut_between_characters() {
-        assert_eq!(shortened("short"), "short");
-        assert!(shortened(&"ä".repeat(600)).len() <= NOTE_BYTES);
+        assert_eq!(shortened("short".to_owned()), "short");
+        assert!(shortened("ä".repeat(600)).len() <= NOTE_BYTES);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
 
 use crate::config::{Config, OwnIdentity};
-use crate::identity::{Identity as Shown, Keeper, Place, Token};
+use crate::identity::{Identity as Shown, Keeper, Notice, Place, Token};
 use crate::inventory::Settings;
 use crate::leader::Election;
 use crate::metrics::Metrics;
@@ -199,6 +199,7 @@ fn keeper(
             },
         },
         metrics: Arc::clone(metrics),
+        notice: Notice::of_pod(client, metrics),
         state: tokio::sync::Mutex::default(),
     })
 }

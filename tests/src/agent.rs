@@ -155,6 +155,15 @@ impl TestAgent {
         Ok(self)
     }
 
+    /// In a pod, as the environment tells.
+    pub fn in_pod(mut self, name: &str, uid: &str) -> Self {
+        for (variable, value) in [("POD_NAME", name), ("POD_UID", uid)] {
+            self.environment
+                .push((variable.to_owned(), value.to_owned()));
+        }
+        self
+    }
+
     /// Logs as little as in production.
     pub fn quiet(mut self) -> Self {
         self.log_level = "warn";

@@ -18,6 +18,7 @@ use tracing::{error, info, warn};
 
 use super::enrol::{EnrolError, enrol};
 use super::kept::{Bytes, Certified, Kept, renewal_wait, retry_wait};
+use super::notice::Notice;
 use super::place::{Place, PlaceError};
 use super::trial::Trial;
 use crate::metrics::Metrics;
@@ -74,6 +75,8 @@ pub struct Keeper {
     pub place: Place,
     /// What operators see.
     pub metrics: Arc<Metrics>,
+    /// Tells in the cluster what it needs, if it runs in a pod.
+    pub notice: Option<Notice>,
     /// What is known now.
     pub state: Mutex<State>,
 }
@@ -108,6 +111,20 @@ impl Keeper {
     /// # Errors
     /// If there is no certificate, and none to be had; the text says what to do.
     pub async fn connector(&self) -> Result<Connector, String> {
+        let connector = self.certified_connector().await;
+        if let Err(reason) = &connector {
+            self.tell(reason);
+        }
+        connector
+    }
+
+    fn tell(&self, reason: &str) {
+        if let Some(notice) = &self.notice {
+            notice.not_certified(reason);
+        }
+    }
+
+    async fn certified_connector(&self) -> Result<Connector, String> {
         let mut state = self.state.lock().await;
         if !state.loaded {
             self.load(&mut state).await?;
@@ -120,6 +137,7 @@ impl Keeper {
                 if state.kept.newest().is_none() {
                     return Err(reason);
                 }
+                self.tell(&reason);
                 warn!(
                     reason,
                     "the agent's certificate is of no use and there is no other one"

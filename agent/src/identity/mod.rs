@@ -2,11 +2,12 @@
 //!
 //! With its own, it enrols by a join token ([`enrol`]), renews over the session, and keeps everything in a folder or a
 //! Secret ([`place`]) so that a restart needs no other token. [`kept`] is what is kept, [`trial`] decides which certificate is
-//! used when, and [`keeper`] makes it happen.
+//! used when, [`keeper`] makes it happen, and [`notice`] tells people when it cannot.
 
 mod enrol;
 mod keeper;
 mod kept;
+mod notice;
 mod place;
 mod trial;
 
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use nabu_common::tls::Connector;
 
 pub use self::keeper::{Keeper, Token};
+pub use self::notice::Notice;
 pub use self::place::Place;
 
 /// How the agent shows who it is.

@@ -26,6 +26,8 @@ use crate::wait::ready;
 
 /// The name of the pod that there would be.
 const POD: &str = "pod-of-the-test";
+/// Its UID.
+const POD_UID: &str = "00000000-0000-4000-8000-000000000000";
 
 /// The one container of a Deployment or a Pod, as a process.
 pub struct Deployed {
@@ -100,6 +102,7 @@ impl Deployed {
         for variable in items(&container["env"]) {
             let value = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
                 Some("metadata.name") => POD,
+                Some("metadata.uid") => POD_UID,
                 Some(other) => bail!("fieldRef {other} is not supported here"),
                 None => text(&variable["value"])?,
             };

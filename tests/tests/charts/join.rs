@@ -2,8 +2,9 @@
 
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 use nabu_hub::pki::Authority;
@@ -129,21 +130,27 @@ fn join_values(hub: &Hub, id: &str) -> Result<Vec<String>> {
     ])
 }
 
-/// Without this verb on the Secret with its identity, an agent cannot join, and says so.
-async fn assert_not_joined_without(cluster: &TestCluster, hub: &Hub, verb: &str) -> Result<()> {
-    let id = format!("join-without-{verb}");
+/// Without this verb on the Secret with its identity, an agent cannot join, and says so; in a Kubernetes Event too if it may.
+async fn assert_not_joined_without(
+    cluster: &TestCluster,
+    hub: &Hub,
+    verb: &str,
+    may_tell: bool,
+) -> Result<()> {
+    let id = format!("join-without-{verb}-{may_tell}");
     let values = join_values(hub, &id)?;
-    let mut objects = render(
-        "nabu-agent",
-        &format!("nabu-agent-{verb}"),
-        NAMESPACE,
-        &values,
-    )?;
-    let missing = Missing {
-        resource: "secrets".to_owned(),
-        verb: verb.to_owned(),
+    let mut objects = render("nabu-agent", &format!("nabu-{id}"), NAMESPACE, &values)?;
+    let mut take_away = |resource: &str, verb: &str| {
+        let missing = Missing {
+            resource: resource.to_owned(),
+            verb: verb.to_owned(),
+        };
+        take_away(&mut objects, &missing);
     };
-    take_away(&mut objects, &missing);
+    take_away("secrets", verb);
+    if !may_tell {
+        take_away("events", "create");
+    }
     apply_account(cluster, &objects)?;
     let secrets: Vec<_> = objects
         .iter()
@@ -161,6 +168,32 @@ async fn assert_not_joined_without(cluster: &TestCluster, hub: &Hub, verb: &str)
     })
     .await
     .with_context(|| agent.log())?;
+    let events: Api<Event> = Api::namespaced(cluster.client(), NAMESPACE);
+    let told = async || {
+        let events = events.list(&ListParams::default()).await?;
+        let mut events = events.items.into_iter();
+        anyhow::Ok(events.any(|event| {
+            let of_this = event.note.is_some_and(|note| note.contains(&id));
+            of_this && event.reason.as_deref() == Some("NotCertified")
+        }))
+    };
+    if may_tell {
+        eventually("it tells in an Event", LIMIT, || async {
+            told().await.ok()?.then_some(())
+        })
+        .await?;
+    } else {
+        let metrics = format!("{}/metrics", agent.ops_url()?);
+        eventually("it was not let", LIMIT, || async {
+            let metrics = reqwest::get(&metrics).await.ok()?.text().await.ok()?;
+            let mut lines = metrics.lines();
+            let dropped =
+                lines.find_map(|line| line.strip_prefix("nabu_agent_events_dropped_total "))?;
+            (dropped != "0").then_some(())
+        })
+        .await?;
+        ensure!(!told().await?);
+    }
     agent.kill()
 }
 
@@ -182,10 +215,12 @@ async fn an_agent_joins_with_a_token_and_keeps_its_identity_over_an_upgrade_with
     let cluster = shared().await;
     let built_in = ["tls.builtin.encryptionKeySecret=key"];
     let hub = start_hub(cluster, NAMESPACE, json!({"key": KEY}), &built_in).await?;
-    for verb in rule_of_joining()?["verbs"].as_array().context("no verbs")? {
+    let [of_its_secret, _] = rules_of_joining()?;
+    for verb in of_its_secret["verbs"].as_array().context("no verbs")? {
         let verb = verb.as_str().context("no text")?;
-        assert_not_joined_without(cluster, &hub, verb).await?;
+        assert_not_joined_without(cluster, &hub, verb, true).await?;
     }
+    assert_not_joined_without(cluster, &hub, "get", false).await?;
     let mut values = join_values(&hub, "join")?;
     release(cluster, "install", ("nabu-agent", NAMESPACE), &values)?;
     let mut agent = deployed(cluster, NAMESPACE, "nabu-agent").await?;
@@ -303,28 +338,27 @@ fn rules(values: &[String]) -> Result<Vec<(Value, Value)>> {
     Ok(found)
 }
 
-/// The one rule that an agent has if it joins, and has not with files.
-fn rule_of_joining() -> Result<Value> {
+/// The two rules that an agent has if it joins, and has not with files: of its Secret, and of Events.
+fn rules_of_joining() -> Result<[Value; 2]> {
     let files = agent_values("any", "any", 1)?;
     let of_identity = |value: &&String| !value.starts_with("identity.");
     let join: Vec<_> = files.iter().filter(of_identity).cloned().collect();
     let (files, join) = (rules(&files)?, rules(&join)?);
     assert!(files.iter().all(|rule| join.contains(rule)), "{files:?}");
-    let mut more: Vec<_> = join
-        .into_iter()
-        .filter(|rule| !files.contains(rule))
-        .collect();
-    assert_eq!(more.len(), 1, "{more:?}");
-    let (namespace, rule) = more.remove(0);
-    assert_eq!(namespace, NAMESPACE);
-    Ok(rule)
+    let more = join.into_iter().filter(|rule| !files.contains(rule));
+    let (namespaces, rules): (Vec<_>, Vec<_>) = more.unzip();
+    assert_eq!(namespaces, [NAMESPACE, NAMESPACE], "{rules:?}");
+    rules.try_into().map_err(|rules| anyhow!("{rules:?}"))
 }
 
 #[test]
-fn joining_takes_no_right_but_to_read_and_write_its_own_secret() -> Result<()> {
+fn joining_takes_no_right_but_to_read_and_write_its_own_secret_and_to_say_what_it_needs()
+-> Result<()> {
     let own = json!({
         "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["nabu-agent-identity"], "verbs": ["get", "update"],
     });
-    assert_eq!(rule_of_joining()?, own);
+    let events =
+        json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]});
+    assert_eq!(rules_of_joining()?, [own, events]);
     Ok(())
 }

@@ -2,7 +2,8 @@
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, PostParams};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, ListParams, PostParams};
 use nabu_tests::agent::TestAgent;
 use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::objects::noop_config;
@@ -160,7 +161,10 @@ async fn an_agent_whose_certificate_ran_out_asks_for_a_token_and_loses_nothing()
     let hub = hub(&["--agent-certificate-lifetime", "8s"]).await?;
     let responder = unique("responder");
     let arguments = ["--responder", &responder, "--leader-elect=false"];
-    let mut agent = TestAgent::join(eu().await, "prod-eu", &hub, &arguments).await?;
+    let pod = unique("pod");
+    let mut agent = TestAgent::prepare_join(eu().await, "prod-eu", &hub, None, &arguments)?
+        .in_pod(&pod, "00000000-0000-4000-8000-000000000001");
+    agent.start_again().await?;
     agent.stop()?;
     tokio::time::sleep(std::time::Duration::from_secs(9)).await;
     agent.launch()?;
@@ -181,6 +185,16 @@ async fn an_agent_whose_certificate_ran_out_asks_for_a_token_and_loses_nothing()
     .await?;
     let log = agent.log();
     ensure!(log.lines().any(asks), "{log}");
+    let events = Api::<Event>::default_namespaced(eu().await.client());
+    let of_pod = ListParams::default().fields(&format!("regarding.kind=Pod,regarding.name={pod}"));
+    eventually("an Event on its pod says it", LIMIT, || async {
+        let events = events.list(&of_pod).await.ok()?.items;
+        events
+            .iter()
+            .find(|event| event.note.as_deref().is_some_and(asks))
+            .map(|event| assert_eq!(event.reason.as_deref(), Some("NotCertified")))
+    })
+    .await?;
     // It watches on: what is created now, it knows, before anybody gives it a token.
     let name = unique("er");
     let spec = nabu_tests::objects::event_response(&name, &responder, small_change());

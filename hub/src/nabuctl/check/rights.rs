@@ -105,7 +105,12 @@ pub(super) fn agent(namespace: &str, name: &str) -> Vec<Right> {
 /// What an agent does beside that if it keeps its own certificate in a Secret.
 pub(super) fn agent_secret(namespace: &str, name: &str) -> Vec<Right> {
     let secret = |verb| Right::new(verb, "", "secrets").within(namespace).only(name);
-    vec![secret("get"), secret("update")]
+    vec![
+        secret("get"),
+        secret("update"),
+        // On its own pod.
+        Right::new("create", EVENTS, "events").within(namespace),
+    ]
 }
 
 /// The Secret that an agent of this name keeps its own certificate in.
