@@ -18,13 +18,13 @@ use super::clusters::{actor, audit_line};
 use super::errors::{failed, invalid, missing, refused};
 use super::guard::Target;
 use super::roles::{Role, Roles};
-use super::shortened;
+use super::{next_page, not_our_page, page_size_or, shortened};
 use crate::enrolment::time;
 use crate::store::administrators::{Barred, Certified, Revocation};
 use crate::store::identity::{CertificateRecord, SharedIdentities};
 
 /// Certificates that a list shows.
-const LISTED: u32 = 500;
+const LISTED: i32 = 500;
 
 /// Answers administrators about administrators.
 pub struct Administrators {
@@ -45,9 +45,11 @@ impl Administrators {
 
     /// Certificates that the hub made, that are good now, and that are worth nothing if somebody is barred.
     async fn good_certificates(&self, barred: &Barred) -> Result<u32, Status> {
-        let certified = self.identities.administrators(Timestamp::now(), LISTED);
+        let certified = self
+            .identities
+            .administrators(Timestamp::now(), None, u32::MAX);
         let certified = certified.await.map_err(failed)?.into_iter();
-        let certified = certified.map(|record| self.certificate(record));
+        let certified = certified.map(|(_, record)| self.certificate(record));
         let good = certified.filter(|one| {
             let certified = Certified {
                 name: one.name.clone(),
@@ -133,14 +135,28 @@ fn may_revoke(caller: Option<&Certified>, barred: &Barred) -> Result<(), Status>
 impl AdministratorService for Administrators {
     async fn list_administrators(
         &self,
-        _: Request<ListAdministratorsRequest>,
+        request: Request<ListAdministratorsRequest>,
     ) -> Result<Response<ListAdministratorsResponse>, Status> {
-        let revocations = self.identities.revocations().await.map_err(failed)?;
-        let certified = self.identities.administrators(Timestamp::now(), LISTED);
-        let certified = certified.await.map_err(failed)?.into_iter();
+        let request = request.into_inner();
+        let size = page_size_or(LISTED, request.page_size)?;
+        let after = match request.page_token.as_str() {
+            "" => None,
+            token => Some(token.parse().map_err(|_| not_our_page())?),
+        };
+        let revocations = match after {
+            None => self.identities.revocations().await.map_err(failed)?,
+            Some(_) => Vec::new(),
+        };
+        let certified = self
+            .identities
+            .administrators(Timestamp::now(), after, size + 1);
+        let mut certified = certified.await.map_err(failed)?;
+        let next = next_page(&mut certified, size, |(number, _)| number.to_string());
+        let certified = certified.into_iter();
         Ok(Response::new(ListAdministratorsResponse {
-            certificates: certified.map(|one| self.certificate(one)).collect(),
+            certificates: certified.map(|(_, one)| self.certificate(one)).collect(),
             revocations: revocations.into_iter().map(revocation).collect(),
+            next_page_token: next,
         }))
     }
 

@@ -22,6 +22,7 @@ use tracing::info;
 use super::caller::Caller;
 use super::errors::{cluster_id, exhausted, failed, invalid, missing, refused};
 use super::guard::Target;
+use super::{next_page, not_our_page, page_size_or};
 use crate::authority::HubAuthority;
 use crate::enrolment::{time, token};
 use crate::execute::Dispatcher;
@@ -37,7 +38,7 @@ const DEFAULT_TTL: Duration = Duration::from_hours(1);
 /// No token can be used for longer.
 const LONGEST_TTL: Duration = Duration::from_hours(24);
 /// Tokens that a list shows.
-const LISTED: u32 = 500;
+const LISTED: i32 = 500;
 /// Labels of a cluster.
 const LABELS: usize = 64;
 
@@ -49,6 +50,13 @@ pub struct Clusters {
     pub(crate) gateway: Gateway,
     pub(crate) dispatcher: Dispatcher,
     pub(crate) agents_url: String,
+}
+
+/// Where a page of tokens ended: when the last one was made, and its id.
+fn place(page_token: &str) -> Option<(Timestamp, &str)> {
+    let (created_at, id) = page_token.split_once('.')?;
+    let created_at = Timestamp::from_microsecond(created_at.parse().ok()?).ok()?;
+    Some((created_at, id))
 }
 
 /// The administrator who asks, for the audit log.
@@ -127,7 +135,7 @@ impl Clusters {
 
     /// Tokens of a cluster that somebody could still join with.
     async fn usable_tokens(&self, cluster: &ClusterId) -> Result<u32, Status> {
-        let tokens = self.identities.tokens(Some(cluster), LISTED).await;
+        let tokens = self.identities.tokens(Some(cluster), None, u32::MAX).await;
         let now = Timestamp::now();
         let usable = tokens.map_err(failed)?.into_iter();
         let usable = usable.filter(|record| token::state(record, now) == token::USABLE);
@@ -205,14 +213,24 @@ impl ClusterService for Clusters {
         &self,
         request: Request<ListTokensRequest>,
     ) -> Result<Response<ListTokensResponse>, Status> {
-        let asked = request.into_inner().cluster_id;
-        let cluster = match asked.as_str() {
+        let request = request.into_inner();
+        let cluster = match request.cluster_id.as_str() {
             "" => None,
             id => Some(cluster_id("cluster_id", id)?),
         };
-        let tokens = self.identities.tokens(cluster.as_ref(), LISTED).await;
+        let size = page_size_or(LISTED, request.page_size)?;
+        let after = match request.page_token.as_str() {
+            "" => None,
+            token => Some(place(token).ok_or_else(not_our_page)?),
+        };
+        let tokens = self.identities.tokens(cluster.as_ref(), after, size + 1);
+        let mut tokens = tokens.await.map_err(failed)?;
+        let next = next_page(&mut tokens, size, |last| {
+            let token = &last.token;
+            format!("{}.{}", token.created_at.as_microsecond(), token.id)
+        });
         let now = Timestamp::now();
-        let tokens = tokens.map_err(failed)?.into_iter().map(|record| Token {
+        let tokens = tokens.into_iter().map(|record| Token {
             state: token::state(&record, now).to_owned(),
             token_id: record.token.id,
             cluster_id: record.token.cluster.to_string(),
@@ -223,6 +241,7 @@ impl ClusterService for Clusters {
         });
         Ok(Response::new(ListTokensResponse {
             tokens: tokens.collect(),
+            next_page_token: next,
         }))
     }
 

@@ -134,11 +134,29 @@ fn clusters_of(one: &str, filter: Option<&ResponseFilter>) -> String {
 }
 
 fn page_size(asked: i32) -> Result<u32, Status> {
+    page_size_or(DEFAULT_PAGE, asked)
+}
+
+/// With another size for those who ask for none.
+fn page_size_or(default: i32, asked: i32) -> Result<u32, Status> {
     match asked {
-        0 => Ok(DEFAULT_PAGE.unsigned_abs()),
+        0 => Ok(default.unsigned_abs()),
         1.. => Ok(asked.min(LARGEST_PAGE).unsigned_abs()),
         _ => Err(invalid("page_size", "must not be negative")),
     }
+}
+
+fn not_our_page() -> Status {
+    let description = "is none that this hub gave; leave it out for the first page";
+    invalid("page_token", description)
+}
+
+/// Cuts what was read with one more than a page has; gives the token of the next page, empty on the last one.
+fn next_page<T>(read: &mut Vec<T>, size: u32, token: impl Fn(&T) -> String) -> String {
+    let more = read.len() > size as usize;
+    read.truncate(size as usize);
+    let last = read.last().filter(|_| more);
+    last.map(token).unwrap_or_default()
 }
 
 #[tonic::async_trait]

@@ -16,7 +16,7 @@ use super::caller::Caller;
 use super::errors::{cluster_id, failed, invalid, refused};
 use super::forges::{self, ForgeState};
 use super::guard::Target;
-use super::{Admin, convert, page_size, select};
+use super::{Admin, convert, not_our_page, page_size, select};
 use crate::response::Phase;
 use crate::store::{AuditFilter, ResponseFilter};
 
@@ -114,10 +114,7 @@ impl OperationsService for Admin {
         let before = some(request.page_token)
             .map(|token| token.parse::<u64>())
             .transpose();
-        let before = before.map_err(|_| {
-            let description = "is none that this hub gave; leave it out for the first page";
-            invalid("page_token", description)
-        })?;
+        let before = before.map_err(|_| not_our_page())?;
         let filter = AuditFilter {
             actor: some(request.actor),
             action: some(request.action),

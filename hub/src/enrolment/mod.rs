@@ -79,7 +79,7 @@ impl Enrolment {
         // A text that is no cluster id has no tokens, as a cluster that nobody added has none.
         let cluster: Result<ClusterId, _> = request.cluster_id.parse();
         let tokens = match &cluster {
-            Ok(cluster) => self.identities.tokens(Some(cluster), TOKENS).await?,
+            Ok(cluster) => self.identities.tokens(Some(cluster), None, TOKENS).await?,
             Err(_) => Vec::new(),
         };
         let digest = key.digest();

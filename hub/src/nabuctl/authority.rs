@@ -9,8 +9,8 @@ use nabu_proto::admin_v1::administrator_service_client::AdministratorServiceClie
 use nabu_proto::admin_v1::authority_service_client::AuthorityServiceClient;
 use nabu_proto::admin_v1::{
     FinishRotationRequest, GetRotationRequest, IssueAdminCertificateRequest,
-    ListAdministratorsRequest, RestoreAdministratorRequest, RevokeAdministratorRequest,
-    RollBackRotationRequest, StartRotationRequest,
+    ListAdministratorsRequest, ListAdministratorsResponse, RestoreAdministratorRequest,
+    RevokeAdministratorRequest, RollBackRotationRequest, StartRotationRequest,
 };
 use rcgen::{CertificateParams, KeyPair};
 use tonic::transport::Channel;
@@ -215,9 +215,19 @@ pub(super) async fn admin(
         AdminCommand::Add { name, out, dry_run } => (name, out, dry_run),
         AdminCommand::Renew { dry_run } => (String::new(), way(connection)?.tls_dir, dry_run),
         AdminCommand::List => {
-            let request = ListAdministratorsRequest {};
-            let listed = administrators.list_administrators(request).await;
-            return view::administrators(&listed.map_err(explain)?.into_inner(), output, out);
+            let mut request = ListAdministratorsRequest::default();
+            let mut all = ListAdministratorsResponse::default();
+            loop {
+                let page = administrators.list_administrators(request.clone()).await;
+                let page = page.map_err(explain)?.into_inner();
+                all.certificates.extend(page.certificates);
+                all.revocations.extend(page.revocations);
+                request.page_token = page.next_page_token;
+                if request.page_token.is_empty() {
+                    break;
+                }
+            }
+            return view::administrators(&all, output, out);
         }
         AdminCommand::Revoke {
             whom,

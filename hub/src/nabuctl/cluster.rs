@@ -342,11 +342,21 @@ pub(super) async fn token(
     match command {
         TokenCommand::List { cluster } => {
             let mut client = connect(connection, false, "ListTokens").await?;
-            let request = ListTokensRequest {
+            let mut request = ListTokensRequest {
                 cluster_id: cluster.map(String::from).unwrap_or_default(),
+                ..ListTokensRequest::default()
             };
-            let answer = client.list_tokens(request).await.map_err(explain)?;
-            view::tokens(&answer.into_inner().tokens, output, out)
+            let mut tokens = Vec::new();
+            loop {
+                let page = client.list_tokens(request.clone()).await;
+                let page = page.map_err(explain)?.into_inner();
+                tokens.extend(page.tokens);
+                request.page_token = page.next_page_token;
+                if request.page_token.is_empty() {
+                    break;
+                }
+            }
+            view::tokens(&tokens, output, out)
         }
         TokenCommand::Revoke { token, dry_run } => {
             let mut client = connect(connection, dry_run, "RevokeToken").await?;

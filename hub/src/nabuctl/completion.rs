@@ -129,7 +129,7 @@ pub(super) fn administrator_names(current: &OsStr) -> Vec<CompletionCandidate> {
     ask(current, |connection| async move {
         let hub = client::connect(&connection).await?;
         let mut client = AdministratorServiceClient::new(hub.channel().clone());
-        let known = client.list_administrators(ListAdministratorsRequest {});
+        let known = client.list_administrators(ListAdministratorsRequest::default());
         let known = known.await?.into_inner();
         let certified = known.certificates.into_iter().map(|one| one.name);
         let revoked = known.revocations.into_iter().map(|one| one.name);

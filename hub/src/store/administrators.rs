@@ -70,10 +70,12 @@ pub trait AdministratorStore: Send + Sync {
     /// All revocations, oldest first.
     async fn revocations(&self) -> Result<Vec<Revocation>, StoreError>;
 
-    /// The newest certificates of administrators that the hub made and that are good at `now`, at most `limit`.
+    /// Certificates of administrators that the hub made and that are good at `now`, newest first, at most `limit`, each with its
+    /// number; those after the one with the number `after`.
     async fn administrators(
         &self,
         now: Timestamp,
+        after: Option<i64>,
         limit: u32,
-    ) -> Result<Vec<CertificateRecord>, StoreError>;
+    ) -> Result<Vec<(i64, CertificateRecord)>, StoreError>;
 }

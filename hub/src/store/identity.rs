@@ -167,10 +167,11 @@ pub trait IdentityStore: AdministratorStore + Send + Sync {
         audit: AuditEvent,
     ) -> Result<Added, StoreError>;
 
-    /// Tokens of one cluster or of all, newest first, at most `limit`.
+    /// Tokens of one cluster or of all, newest first, at most `limit`; those after the one that was made then under this id.
     async fn tokens(
         &self,
         cluster: Option<&ClusterId>,
+        after: Option<(Timestamp, &str)>,
         limit: u32,
     ) -> Result<Vec<TokenRecord>, StoreError>;
 

@@ -95,7 +95,10 @@ async fn a_token_is_used_for_one_key_only(identities: &dyn IdentityStore) {
     let made = certificate("one-4", "one", "b");
     let redeemed = identities.redeem("t1", [1; 32], made, Vec::new(), audit(1));
     assert_eq!(redeemed.await.unwrap(), Redeemed::New);
-    let listed = identities.tokens(Some(&cluster("one")), 10).await.unwrap();
+    let listed = identities
+        .tokens(Some(&cluster("one")), None, 10)
+        .await
+        .unwrap();
     assert_eq!(listed[0].used, Some((at(1), [1; 32])));
     let now = at(2);
     for good in ["one-1", "one-4", "unknown"] {
@@ -416,7 +419,10 @@ async fn only_good_certificates_of_administrators_are_listed(identities: &dyn Id
         };
         identities.record_certificate(made, None).await.unwrap();
     }
-    let listed = identities.administrators(at(2 * HOUR), 10).await.unwrap();
-    let listed: Vec<_> = listed.iter().map(|one| &*one.fingerprint).collect();
+    let listed = identities
+        .administrators(at(2 * HOUR), None, 10)
+        .await
+        .unwrap();
+    let listed: Vec<_> = listed.iter().map(|(_, one)| &*one.fingerprint).collect();
     assert_eq!(listed, ["a1"]);
 }

@@ -77,7 +77,7 @@ async fn what_is_rehearsed_beside_others_takes_nothing_of_theirs_along(
         );
     }))
     .await;
-    let tokens = identities.tokens(Some(&cluster("busy")), 100).await;
+    let tokens = identities.tokens(Some(&cluster("busy")), None, 100).await;
     let mut ids: Vec<_> = tokens
         .unwrap()
         .into_iter()
@@ -159,7 +159,7 @@ async fn everything(store: &dyn Store, identities: &dyn IdentityStore) -> String
     let lines = store.audit_log(&filter, None, 1000).await.unwrap();
     format!(
         "{clusters:?}\n{known:?}\n{blocked:?}\n{:?}\n{:?}\n{:?}\n{:?}",
-        identities.tokens(None, 1000).await.unwrap(),
+        identities.tokens(None, None, 1000).await.unwrap(),
         identities.revocations().await.unwrap(),
         identities.authorities().await.unwrap(),
         lines,

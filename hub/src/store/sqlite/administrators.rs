@@ -48,17 +48,21 @@ impl AdministratorStore for SqliteStore {
     async fn administrators(
         &self,
         now: Timestamp,
+        after: Option<i64>,
         limit: u32,
-    ) -> Result<Vec<CertificateRecord>, StoreError> {
+    ) -> Result<Vec<(i64, CertificateRecord)>, StoreError> {
         let rows = sqlx::query(
-            "SELECT * FROM certificates WHERE identity LIKE 'admin/%' AND not_after > ?1 ORDER BY id DESC LIMIT ?2",
+            "SELECT * FROM certificates WHERE identity LIKE 'admin/%' AND not_after > ?1 AND (?2 IS NULL OR id < ?2)
+            ORDER BY id DESC LIMIT ?3",
         )
         .bind(now.as_microsecond())
+        .bind(after)
         .bind(limit)
         .fetch_all(&self.readers)
         .await
         .or_failed("read certificates of administrators")?;
-        rows.iter().map(certificate_record).collect()
+        let numbered = |row: &SqliteRow| Ok((column(row, "id")?, certificate_record(row)?));
+        rows.iter().map(numbered).collect()
     }
 }
 

@@ -44,12 +44,17 @@ impl IdentityStore for SqliteStore {
     async fn tokens(
         &self,
         cluster: Option<&ClusterId>,
+        after: Option<(Timestamp, &str)>,
         limit: u32,
     ) -> Result<Vec<TokenRecord>, StoreError> {
         let rows = sqlx::query(
-            "SELECT * FROM join_tokens WHERE ?1 IS NULL OR cluster = ?1 ORDER BY created_at DESC, id LIMIT ?2",
+            "SELECT * FROM join_tokens WHERE (?1 IS NULL OR cluster = ?1)
+            AND (?2 IS NULL OR created_at < ?2 OR (created_at = ?2 AND id > ?3))
+            ORDER BY created_at DESC, id LIMIT ?4",
         )
         .bind(cluster.map(ClusterId::as_str))
+        .bind(after.map(|(created_at, _)| created_at.as_microsecond()))
+        .bind(after.map(|(_, id)| id))
         .bind(limit)
         .fetch_all(&self.readers)
         .await
