@@ -39,7 +39,7 @@ const GAUGES: Duration = Duration::from_secs(1);
 const SCHEMA_PAUSE: Duration = Duration::from_secs(30);
 /// Wake-ups further away than this need no timer.
 const FAR: Duration = Duration::from_hours(1);
-/// Why a status is not written that is no end, to an object that has one.
+/// Why a status is not written to an object that has an end.
 const ENDED: &str =
     "the EventResponse is finished, or not for this responder any more: its status stays as it is";
 
@@ -330,7 +330,7 @@ impl Shell {
     fn start_writes(&mut self) {
         let now = Instant::now();
         while let Some(update) = self.statuses.next(now) {
-            if !update.phase.is_terminal() && self.inventory.has_ended(&update.uid) {
+            if (self.inventory).keeps_its_status_from(&update.uid, update.phase) {
                 let (uid, revision) = (update.uid.clone(), update.revision);
                 let outcome = Outcome::Refused(ENDED.to_owned());
                 self.on_done(Done::Wrote {

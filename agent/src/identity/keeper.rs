@@ -91,12 +91,26 @@ pub struct State {
     trial: Trial,
     /// What people have to do, while only they can help.
     needs: Option<String>,
-    /// A token that the hub refused, and when.
-    refused_token: Option<(String, Instant)>,
+    /// A token that the hub refused, when, and what it said.
+    refused_token: Option<(String, Instant, String)>,
     /// How far our clock is ahead of the hub's.
     skew: SignedDuration,
     /// The key of a renewal that is asked for.
     renewing: Option<KeyPair>,
+}
+
+/// Why the agent did not enrol.
+enum Unenrolled {
+    /// Only people can help: it needs a join token.
+    NeedsToken(String),
+    /// What failed may pass.
+    Failed(String),
+}
+
+impl From<String> for Unenrolled {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
 }
 
 impl State {
@@ -130,9 +144,13 @@ impl Keeper {
             self.load(&mut state).await?;
         }
         if state.trial.needs_token(&state.kept, state.hub_now()) {
-            if let Err(reason) = self.enrol(&mut state).await {
-                self.metrics.join_token_needed.set(1);
-                state.needs = Some(reason.clone());
+            if let Err(failure) = self.enrol(&mut state).await {
+                let (reason, needs) = match failure {
+                    Unenrolled::NeedsToken(reason) => (reason.clone(), Some(reason)),
+                    Unenrolled::Failed(reason) => (reason, None),
+                };
+                self.metrics.join_token_needed.set(needs.is_some().into());
+                state.needs = needs;
                 // A certificate that we think is of no use may be good for the hub, whose clock counts.
                 if state.kept.newest().is_none() {
                     return Err(reason);
@@ -150,7 +168,7 @@ impl Keeper {
         let credentials = state
             .kept
             .credentials(state.trial.with_old())
-            .ok_or_else(|| self.wanted("it has no certificate"))?;
+            .ok_or("the agent has no certificate")?;
         let tls = ClientTls::hold(credentials)
             .map_err(|error| format!("the agent's own certificate cannot be used: {error}"))?;
         Ok(self.through(&tls))
@@ -169,15 +187,15 @@ impl Keeper {
         Ok(())
     }
 
-    fn wanted(&self, why: &str) -> String {
-        format!(
+    fn wanted(&self, why: &str) -> Unenrolled {
+        Unenrolled::NeedsToken(format!(
             "the agent needs a join token because {why}: run `nabuctl cluster add {}` and give it the token that is printed \
             (--join-token-file)",
             self.cluster_id
-        )
+        ))
     }
 
-    async fn enrol(&self, state: &mut State) -> Result<(), String> {
+    async fn enrol(&self, state: &mut State) -> Result<(), Unenrolled> {
         let why = match (state.kept.newest(), state.trial.turned_away()) {
             (None, _) => "it has no certificate".to_owned(),
             (Some(used), Some(reason)) if used.not_after > state.hub_now() => {
@@ -192,11 +210,12 @@ impl Keeper {
         if state.kept.used_token.as_ref() == Some(&digest) && state.kept.newest().is_some() {
             return Err(self.wanted(&format!("{why}, and the join token that it has is used")));
         }
-        if let Some((refused, at)) = &state.refused_token
-            && *refused == digest
+        let refused = |reason: &str| format!("the hub refused the one that it has ({reason})");
+        if let Some((token, at, reason)) = &state.refused_token
+            && *token == digest
             && at.elapsed() < REFUSED_TOKEN_PAUSE
         {
-            return Err(self.wanted("the hub refused the one that it has"));
+            return Err(self.wanted(&refused(reason)));
         }
         let tls = ClientTls::pinned(&self.pins).map_err(|error| error.to_string())?;
         // Kept before the token leaves: after a crash only this key gets a certificate for it.
@@ -217,10 +236,13 @@ impl Keeper {
         let answer = match request.await {
             Ok(answer) => answer,
             Err(EnrolError::Refused(reason)) => {
-                state.refused_token = Some((digest, Instant::now()));
-                return Err(self.wanted(&format!("the hub refused the one that it has ({reason})")));
+                let wanted = self.wanted(&refused(&reason));
+                state.refused_token = Some((digest, Instant::now(), reason));
+                return Err(wanted);
             }
-            Err(failed @ EnrolError::Failed(_)) => return Err(failed.to_string()),
+            Err(failed @ EnrolError::Failed(_)) => {
+                return Err(Unenrolled::Failed(failed.to_string()));
+            }
         };
         let authorities = authorities(answer.trust_bundle.unwrap_or_default());
         let certified = certified(&key, answer.certificate, &authorities)?;
@@ -283,6 +305,8 @@ impl Keeper {
             Ok(kept) if kept != state.kept && !state.unsaved => {
                 state.kept = kept;
                 state.trial = Trial::default();
+                state.needs = None;
+                self.metrics.join_token_needed.set(0);
                 self.show(state);
                 return;
             }

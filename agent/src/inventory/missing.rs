@@ -8,6 +8,7 @@ use nabu_common::ids::ResponseUid;
 use super::entry::State;
 use super::{Gone, Inventory};
 use crate::object::End;
+use crate::status::Phase;
 
 impl Inventory {
     /// Answers for everything that was asked, unless a list runs: then nobody knows what is there.
@@ -25,10 +26,16 @@ impl Inventory {
         self.synced
     }
 
-    /// Whether an object is there and finished, or not ours any more: nothing but an end of our own is written to it.
-    pub fn has_ended(&self, uid: &ResponseUid) -> bool {
+    /// Whether an object is there and keeps the status that it has from one of this phase: it is finished, or not ours any more,
+    /// and nothing but an end of our own is written to it; to a success of ours no other end, which a hub may come to that has
+    /// forgotten it.
+    pub fn keeps_its_status_from(&self, uid: &ResponseUid, phase: Phase) -> bool {
         let unfinished = self.entries.get(uid).is_some_and(|entry| !entry.finished);
-        !unfinished && self.finished.is_there(uid)
+        if unfinished || !self.finished.is_there(uid) {
+            return false;
+        }
+        let own_success = matches!(self.finished.end_of(uid), Some(End::OwnSuccess(_)));
+        !phase.is_terminal() || own_success && phase != Phase::Succeeded
     }
 
     fn answer(&mut self, uid: ResponseUid) {

@@ -28,10 +28,10 @@ use crate::enrolment::{time, token};
 use crate::execute::Dispatcher;
 use crate::gateway::Gateway;
 use crate::store::identity::{
-    Added, ENDED_AT_ONCE, NewToken, SharedIdentities, TOKENS_OF_A_CLUSTER,
+    Added, ENDED_AT_ONCE, NewToken, SharedIdentities, TOKENS_OF_A_CLUSTER, is_kube_system_uid,
 };
 use crate::store::rehearsal::Run;
-use crate::store::{AuditEvent, SharedStore};
+use crate::store::{AuditEvent, SharedStore, StoreError};
 
 /// A token can be used for so long, unless somebody asks for another time.
 const DEFAULT_TTL: Duration = Duration::from_hours(1);
@@ -43,6 +43,7 @@ const LISTED: i32 = 500;
 const LABELS: usize = 64;
 
 /// Answers administrators about identities of clusters.
+#[derive(Clone)]
 pub struct Clusters {
     pub(crate) store: SharedStore,
     pub(crate) identities: SharedIdentities,
@@ -140,6 +141,48 @@ impl Clusters {
         let usable = tokens.map_err(failed)?.into_iter();
         let usable = usable.filter(|record| token::state(record, now) == token::USABLE);
         Ok(u32::try_from(usable.count()).unwrap_or(u32::MAX))
+    }
+
+    async fn remove(
+        &self,
+        cluster: &ClusterId,
+        run: Run,
+        actor: &str,
+    ) -> Result<RemoveClusterResponse, Status> {
+        let tokens = self.usable_tokens(cluster).await?;
+        let event = audit_line(run, actor, "ClusterRemoved", cluster.to_string());
+        let identities = run.identities(&self.identities);
+        let done = identities.remove_cluster(cluster, event).await;
+        let done = done.map_err(failed)?;
+        let sessions = self.sessions(cluster);
+        if done && !run.is_dry() {
+            self.gateway.dismiss_revoked(cluster);
+        }
+        let unfinished = self.store.unfinished_of(cluster).await.map_err(failed)?;
+        // A removal that was interrupted is finished by the next start of the hub, or by the next one.
+        if !done && unfinished.is_empty() {
+            return Err(unknown(cluster));
+        }
+        let answer = RemoveClusterResponse {
+            cancelled: unfinished.len() as u64,
+            sessions,
+            tokens,
+        };
+        if run.is_dry() {
+            return Ok(answer);
+        }
+        loop {
+            let ended = self.identities.finish_removals(ENDED_AT_ONCE).await;
+            let ended = ended.map_err(failed)?;
+            if ended.is_empty() {
+                break;
+            }
+            for key in ended {
+                self.dispatcher.changed(key);
+            }
+        }
+        self.gateway.forget(cluster);
+        Ok(answer)
     }
 }
 
@@ -312,40 +355,11 @@ impl ClusterService for Clusters {
         let actor = actor(&request);
         let run = Target::run(&request, request.get_ref().validate_only);
         let cluster = cluster_id("cluster_id", &request.into_inner().cluster_id)?;
-        let tokens = self.usable_tokens(&cluster).await?;
-        let event = audit_line(run, &actor, "ClusterRemoved", cluster.to_string());
-        let identities = run.identities(&self.identities);
-        let done = identities.remove_cluster(&cluster, event).await;
-        let done = done.map_err(failed)?;
-        let sessions = self.sessions(&cluster);
-        if done && !run.is_dry() {
-            self.gateway.dismiss_revoked(&cluster);
-        }
-        let unfinished = self.store.unfinished_of(&cluster).await.map_err(failed)?;
-        // A removal that was interrupted is finished by the next start of the hub, or by the next one.
-        if !done && unfinished.is_empty() {
-            return Err(unknown(&cluster));
-        }
-        let answer = RemoveClusterResponse {
-            cancelled: unfinished.len() as u64,
-            sessions,
-            tokens,
-        };
-        if run.is_dry() {
-            return Ok(Response::new(answer));
-        }
-        loop {
-            let ended = self.identities.finish_removals(ENDED_AT_ONCE).await;
-            let ended = ended.map_err(failed)?;
-            if ended.is_empty() {
-                break;
-            }
-            for key in ended {
-                self.dispatcher.changed(key);
-            }
-        }
-        self.gateway.forget(&cluster);
-        Ok(Response::new(answer))
+        // Whoever asks may go away meanwhile: what is begun comes to its end all the same.
+        let clusters = self.clone();
+        let removed = tokio::spawn(async move { clusters.remove(&cluster, run, &actor).await });
+        let removed = removed.await.map_err(|_| failed(StoreError::Closed))?;
+        Ok(Response::new(removed?))
     }
 
     async fn rebind_cluster(
@@ -358,8 +372,7 @@ impl ClusterService for Clusters {
         let request = request.into_inner();
         let cluster = cluster_id("cluster_id", &request.cluster_id)?;
         let uid = request.kube_system_uid;
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
-        if uid.len() > 64 || !uid.chars().all(plain) {
+        if !is_kube_system_uid(&uid) {
             return Err(invalid(
                 "kube_system_uid",
                 "give metadata.uid of the namespace kube-system, or nothing",

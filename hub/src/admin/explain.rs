@@ -74,7 +74,7 @@ pub(super) fn story(
 fn rank(kind: &str) -> u8 {
     match kind {
         "Observed" => 0,
-        SECURITY_EVENT => 1,
+        SECURITY_EVENT | "Limited" => 1,
         "Routed" => 2,
         "Intent" => 3,
         "Attempt" => 4,

@@ -11,8 +11,9 @@ use nabu_common::ids::ResponseKey;
 use tracing::{Instrument as _, error, info, info_span, warn};
 
 use super::lanes::Ticket;
+use super::lanes::standing::Limit;
 use super::metrics::AttemptLabels;
-pub(super) use super::record::{apply, note_limit, tell};
+pub(super) use super::record::{apply, limit_in_line, limited, note_limit, tell};
 use super::{Context, Farewell, close, clusters::ClusterFacts, groups, lock, update};
 use crate::change::ForgeTarget;
 use crate::forge::{Forge, ForgeError, Job, Made, Shared};
@@ -101,10 +102,13 @@ async fn steps(
             }
             Step::Attempt(attempt) => {
                 let target = &attempt.intent.target;
+                let was_in_line = ticket.is_some();
                 if !enter_lane(context, key, target, ticket) {
                     return in_line(context, &response, target).await;
                 }
-                if let Some(progress) = attempt_change(context, &response, *attempt).await? {
+                let limit = was_in_line.then(|| limit_in_line(context, &response, target));
+                let limit = limit.flatten();
+                if let Some(progress) = attempt_change(context, &response, *attempt, limit).await? {
                     return ended(context, key, &progress).await;
                 }
             }
@@ -219,6 +223,7 @@ async fn attempt_change(
     context: &Context,
     response: &Response,
     attempt: Attempt,
+    limit: Option<Limit>,
 ) -> Result<Option<Progress>, StoreError> {
     let attempt = Arc::new(attempt);
     let forge = context.forges.get(&attempt.intent.target);
@@ -227,7 +232,7 @@ async fn attempt_change(
     {
         return make_here(context, response, attempt, forge.as_ref()).await;
     }
-    let begun = begin(context, response, Arc::clone(&attempt)).await?;
+    let begun = begin(context, response, Arc::clone(&attempt), limit).await?;
     // One that was interrupted is still open, though nothing begins any more once a cancellation is wanted.
     let begins = |progress: &Progress| {
         progress.attempt_open
@@ -279,7 +284,7 @@ async fn make_here(
         if progress.taken != taken || other.is_some_and(|intent| *intent != attempt.intent) {
             return SideRecords::default();
         }
-        let mut records = note_begin(progress, &attempt, moment);
+        let mut records = note_begin(progress, &attempt, None, moment);
         if progress.attempt_open {
             let end = note_end(progress, &attempt, &made, requests, false, moment);
             records.attempts.extend(end.attempts);
@@ -338,13 +343,14 @@ async fn begin(
     context: &Context,
     response: &Response,
     attempt: Arc<Attempt>,
+    limit: Option<Limit>,
 ) -> Result<Option<Progress>, StoreError> {
     let moment = moment(response);
     let taken = response.progress.taken;
     let transition = Box::new(move |progress: &mut Progress| {
         // What was decided on an older observation is decided again.
         if progress.taken == taken {
-            note_begin(progress, &attempt, moment)
+            note_begin(progress, &attempt, limit, moment)
         } else {
             SideRecords::default()
         }
@@ -367,13 +373,22 @@ async fn end_attempt(
     apply(context, response, transition).await
 }
 
-fn note_begin(progress: &mut Progress, attempt: &Attempt, moment: Moment) -> SideRecords {
+/// `limit`: what held it up in line.
+fn note_begin(
+    progress: &mut Progress,
+    attempt: &Attempt,
+    limit: Option<Limit>,
+    moment: Moment,
+) -> SideRecords {
     let routed_before = progress.intent.is_some();
+    let limit = limit.filter(|limit| progress.limited_until < Some(limit.until));
     progress::begin(progress, attempt, moment);
     if !progress.attempt_open {
         return SideRecords::default();
     }
-    let mut audit = Vec::new();
+    let mut audit: Vec<_> = (limit.iter())
+        .map(|limit| limited(limit, moment.now))
+        .collect();
     if !routed_before {
         let target = &attempt.intent.target;
         let mut detail = format!(

@@ -123,11 +123,14 @@ async fn others(
 /// The responses whose change was decided for a group.
 async fn members(context: &Context, shared: &Intent) -> Result<Vec<ResponseSummary>, StoreError> {
     let mut members = context.store.of_group(&shared.branch).await?;
-    members.retain(|member| {
-        let intent = member.progress.intent.as_ref();
-        intent.is_some_and(|intent| intent.target.repository == shared.target.repository)
-    });
+    members.retain(|member| is_of(member, shared));
     Ok(members)
+}
+
+/// Of two groups that have branches of the same name, the right one.
+fn is_of(member: &ResponseSummary, shared: &Intent) -> bool {
+    let intent = member.progress.intent.as_ref();
+    intent.is_some_and(|intent| intent.target.repository == shared.target.repository)
 }
 
 /// A step of a response has ended. If the pull request of its group stayed open for its sake, or for that of others who are
@@ -140,6 +143,13 @@ pub(super) async fn reconsider(
     let Some(shared) = shared.filter(|_| leaves_group_to_others(progress)) else {
         return Ok(None);
     };
+    // Those in the pull request are few; of a group there may be many, which are read only if it matters.
+    let mut inside = context.store.followed_on(&shared.branch).await?;
+    inside.retain(|member| is_of(member, &shared));
+    let mut inside = inside.into_iter();
+    let Some(last) = inside.find(|member| waits_for_others(&member.progress)) else {
+        return Ok(None);
+    };
     let members = members(context, &shared).await?;
     if members
         .iter()
@@ -147,19 +157,13 @@ pub(super) async fn reconsider(
     {
         return Ok(None);
     }
-    let Some(last) = members
-        .iter()
-        .find(|member| waits_for_others(&member.progress))
-    else {
-        return Ok(None);
-    };
     let transition = Box::new(|progress: &mut Progress| {
         close_after_all(progress);
         SideRecords::default()
     });
     context.store.transition(&last.key, transition).await?;
     info!(key = %last.key, branch = shared.branch, "nobody is left for whom the pull request of the group stayed open");
-    Ok(Some(last.key.clone()))
+    Ok(Some(last.key))
 }
 
 /// The same for every group, when the hub starts: it may have ended in between.

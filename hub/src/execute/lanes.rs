@@ -60,6 +60,8 @@ impl Ticket {
 pub struct Lanes {
     by_id: HashMap<LaneId, Lane>,
     gates: HashMap<LaneId, Gate>,
+    /// Until when the budget of a lane last held somebody up.
+    spent: HashMap<LaneId, Timestamp>,
     /// Gates that are not stored as they are now.
     changed: BTreeSet<LaneId>,
     github: Budget,
@@ -88,6 +90,9 @@ impl Lanes {
     /// Takes a ticket if the lane has room and nobody waits for the same, else puts the response into line.
     pub fn enter(&mut self, ticket: &Ticket, key: &ResponseKey, now: Timestamp) -> bool {
         let open = self.is_open(&ticket.lane, now);
+        if !open {
+            self.note_spent(&ticket.lane, now);
+        }
         let lane = self.by_id.entry(ticket.lane.clone()).or_default();
         let queued = lane
             .waiting
@@ -130,6 +135,7 @@ impl Lanes {
     /// Whoever may attempt now because a gate has opened.
     pub fn open(&mut self, now: Timestamp) -> Vec<(ResponseKey, Ticket)> {
         self.gates.retain(|_, gate| !gate.is_idle(now));
+        self.spent.retain(|id, _| self.gates.contains_key(id));
         let waiting: Vec<LaneId> = self.waiting_lanes().cloned().collect();
         waiting.iter().flat_map(|id| self.call(id, now)).collect()
     }
@@ -215,6 +221,13 @@ impl Lanes {
         gate.opens_at(self.budget(id), now).is_none() && (running == 0 || !gate.is_careful(now))
     }
 
+    fn note_spent(&mut self, id: &LaneId, now: Timestamp) {
+        let gate = self.gates.get(id);
+        if let Some(until) = gate.and_then(|gate| gate.spent(self.budget(id), now)) {
+            self.spent.insert(id.clone(), until);
+        }
+    }
+
     fn begin(&mut self, id: &LaneId, now: Timestamp) {
         let budget = self.budget(id);
         if !self.gates.contains_key(id) && budget == Budget::default() {
@@ -244,6 +257,10 @@ impl Lanes {
                     repository,
                 },
             ));
+        }
+        let is_waited_for = (self.by_id.get(id)).is_some_and(|lane| !lane.turns.is_empty());
+        if is_waited_for {
+            self.note_spent(id, now);
         }
         next
     }

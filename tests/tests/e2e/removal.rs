@@ -1,6 +1,6 @@
 //! A cluster that is removed is removed as a whole, whenever the hub dies meanwhile.
 
-use std::process::Command;
+use std::process::{Child, Command};
 
 use anyhow::{Context as _, Result, ensure};
 use nabu_proto::agent_v1::session_request::Frame;
@@ -44,30 +44,54 @@ const UNFINISHED: &str = "SELECT count(*) FROM responses WHERE phase IN ('Pendin
 const AUDITED: &str =
     "SELECT count(*) FROM audit WHERE action = 'ClusterRemoved' AND actor LIKE 'admin/%'";
 
+/// Removes a cluster with much under way; gives back the process that wants it, as soon as the hub has begun.
+async fn begun(hub: &TestHub) -> Result<Child> {
+    ensure!(count(hub, UNFINISHED)? >= UNDER_WAY);
+    let removing = Command::new(workspace_binary("nabuctl")?)
+        .args(["--hub", &hub.admin_url(), "--tls-dir"])
+        .arg(hub.admin_tls())
+        .args(["cluster", "remove", "prod-eu"])
+        .spawn()?;
+    eventually("the cluster is removed", LIMIT, || async {
+        (count(hub, REMOVED).ok()? == 1).then_some(())
+    })
+    .await?;
+    Ok(removing)
+}
+
+async fn ended(hub: &TestHub) -> Result<()> {
+    eventually("nothing of it is under way", LIMIT, || async {
+        (count(hub, UNFINISHED).ok()? == 0).then_some(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_goes_on_when_whoever_wanted_it_has_gone() -> Result<()> {
+    let (documents, options) = stuck(0)?;
+    let hub = TestHub::start(&documents, options).await?;
+    let mut agent = welcomed(&hub, "prod-eu").await?;
+    tell(&mut agent, &hub).await?;
+    let mut removing = begun(&hub).await?;
+    removing.kill()?;
+    removing.wait()?;
+    ended(&hub).await?;
+    assert_eq!(count(&hub, AUDITED)?, 1);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removal_that_the_hub_did_not_survive_is_whole_when_it_is_back() -> Result<()> {
     let (documents, options) = stuck(0)?;
     let mut hub = TestHub::start(&documents, options).await?;
     let mut agent = welcomed(&hub, "prod-eu").await?;
     tell(&mut agent, &hub).await?;
-    ensure!(count(&hub, UNFINISHED)? >= UNDER_WAY);
-    let mut removing = Command::new(workspace_binary("nabuctl")?)
-        .args(["--hub", &hub.admin_url(), "--tls-dir"])
-        .arg(hub.admin_tls())
-        .args(["cluster", "remove", "prod-eu"])
-        .spawn()?;
-    eventually("the cluster is removed", LIMIT, || async {
-        (count(&hub, REMOVED).ok()? == 1).then_some(())
-    })
-    .await?;
+    let mut removing = begun(&hub).await?;
     hub.kill()?;
     removing.wait()?;
     drop(agent);
     hub.start_again().await?;
-    eventually("nothing of it is under way", LIMIT, || async {
-        (count(&hub, UNFINISHED).ok()? == 0).then_some(())
-    })
-    .await?;
+    ended(&hub).await?;
     assert_eq!(count(&hub, AUDITED)?, 1);
     let listed = hub.nabuctl(&["cluster", "list", "-o", "name"])?;
     ensure!(!listed.contains("prod-eu"), "{listed}");

@@ -4,6 +4,7 @@ use nabu_common::ids::ResponseUid;
 
 use super::*;
 use crate::object::{End, SpecPrint};
+use crate::status::Phase;
 
 fn uid(name: &str) -> ResponseUid {
     name.parse().unwrap()
@@ -43,6 +44,25 @@ fn only_what_is_not_there_is_told_as_gone() {
     );
     assert_eq!(ask(&mut rig, &[]), [""; 0], "each is answered once");
     assert_eq!(ask(&mut rig, &["lost"]), ["gone lost"], "as often as asked");
+}
+
+#[test]
+fn an_end_is_written_over_by_no_status_that_is_none_and_a_success_of_ours_by_no_other_end() {
+    let mut rig = Rig::new();
+    rig.handle(Event::ListBegins);
+    finished(&mut rig, "ended", End::Other);
+    finished(&mut rig, "done", End::OwnSuccess);
+    rig.handle(Event::ListEnds);
+    let keeps = |name: &str, phase| rig.inventory.keeps_its_status_from(&uid(name), phase);
+    for name in ["ended", "done"] {
+        assert!(keeps(name, Phase::Pending) && keeps(name, Phase::Running));
+        assert!(!keeps(name, Phase::Succeeded), "{name}");
+    }
+    for phase in [Phase::Failed, Phase::Cancelled] {
+        assert!(keeps("done", phase), "a hub that comes from a backup");
+        assert!(!keeps("ended", phase));
+        assert!(!keeps("unknown", phase));
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::{Lane, LaneId, Lanes, Ticket};
 use crate::change::{CredentialRef, ForgeTarget, ProviderKind};
+use crate::execute::gate::Gate;
 
 /// How the lane of one credential stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,23 +34,31 @@ pub struct Limit {
     pub until: Timestamp,
 }
 
+impl Limit {
+    fn of_forge(until: Timestamp, said: &str) -> Self {
+        Self {
+            of_forge: true,
+            detail: format!("everybody with this credential waits: {said}"),
+            until,
+        }
+    }
+
+    fn of_budget(until: Timestamp) -> Self {
+        Self {
+            of_forge: false,
+            detail: "as many attempts with this credential have begun as --github-per-minute and --github-per-hour allow"
+                .to_owned(),
+            until,
+        }
+    }
+}
+
 impl Standing {
     /// The limit that the next attempt has to wait for, if any.
     pub fn limit(&self) -> Option<Limit> {
-        let of_forge = self.closed.as_ref().map(|(until, said)| Limit {
-            of_forge: true,
-            detail: format!("everybody with this credential waits: {said}"),
-            until: *until,
-        });
-        of_forge.or_else(|| {
-            self.spent.map(|until| Limit {
-                of_forge: false,
-                detail: "as many attempts with this credential have begun as --github-per-minute and --github-per-hour \
-                    allow"
-                    .to_owned(),
-                until,
-            })
-        })
+        let closed = self.closed.as_ref();
+        let of_forge = closed.map(|(until, said)| Limit::of_forge(*until, said));
+        of_forge.or_else(|| self.spent.map(Limit::of_budget))
     }
 }
 
@@ -96,6 +105,15 @@ impl Lanes {
             careful: gate.is_some_and(|gate| gate.is_careful(now)),
             opens_at: gate.and_then(|gate| gate.opens_at(self.budget(id), now)),
         }
+    }
+
+    /// The limit that holds up those in line, or was the last one to do so, as far as that is known.
+    pub fn last_limit(&self, id: &LaneId) -> Option<Limit> {
+        let closed = self.gates.get(id).and_then(Gate::last_closed);
+        let of_forge = closed.map(|(until, said)| Limit::of_forge(until, said));
+        let of_budget = self.spent.get(id).copied().map(Limit::of_budget);
+        let limits = [of_forge, of_budget].into_iter().flatten();
+        limits.max_by_key(|limit| limit.until)
     }
 
     /// The lanes that are known: someone runs or waits there, or a gate is remembered.
@@ -145,7 +163,9 @@ mod tests {
         let limit = standing.limit().unwrap();
         assert_eq!((limit.of_forge, limit.until), (true, until));
         assert!(limit.detail.ends_with("slow down"), "{}", limit.detail);
-        assert_eq!(lanes.known(), [id]);
+        assert_eq!(lanes.known(), std::slice::from_ref(&id));
+        assert_eq!(lanes.open(until).len(), 0, "one still runs");
+        assert_eq!(lanes.last_limit(&id), Some(limit));
     }
 
     #[test]
@@ -164,6 +184,10 @@ mod tests {
         let limit = lanes.standing(&id, now).limit().unwrap();
         assert_eq!((limit.of_forge, limit.until), (false, at(60)));
         assert_eq!(lanes.standing(&id, at(60)).limit(), None);
+        assert_eq!(lanes.last_limit(&id), None, "it held nobody up");
+        assert!(!lanes.enter(&ticket, &key(2), at(1)));
+        assert_eq!(lanes.open(at(60)).len(), 1);
+        assert_eq!(lanes.last_limit(&id), Some(limit));
 
         let mut lanes = Lanes::default();
         lanes.limit(&ticket, Duration::from_secs(30), "slow down", now);

