@@ -173,7 +173,7 @@ impl TestAgent {
     /// Starts the process and waits until it is in session.
     pub async fn start_again(&mut self) -> Result<()> {
         self.launch()?;
-        self.ready(Duration::from_secs(30)).await
+        self.ready(Duration::from_mins(2)).await
     }
 
     /// Starts the process without waiting.
@@ -232,7 +232,7 @@ impl TestAgent {
         self.process
             .take()
             .context("the agent does not run")?
-            .terminate(Duration::from_secs(10))
+            .terminate(Duration::from_secs(30))
     }
 
     /// The running process.

@@ -131,17 +131,22 @@ impl TestForge {
         make_token(self.dir.path(), BOT, name, scopes)
     }
 
-    /// Takes a branch out of the server's database, and leaves it in git.
-    pub fn forget_branch(&self, name: &str) -> Result<()> {
+    /// Takes a branch of a repository (`owner/name`) out of the server's database, and leaves it in git.
+    pub fn forget_branch(&self, repository: &str, name: &str) -> Result<()> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_/.".contains(c);
         ensure!(
-            name.chars()
-                .all(|c| c.is_ascii_alphanumeric() || "-_/.".contains(c)),
-            "no plain branch name: {name}"
+            repository.chars().all(plain) && name.chars().all(plain),
+            "no plain names: {repository} {name}"
+        );
+        let of_it = format!(
+            "repo_id IN (SELECT id FROM repository WHERE owner_name || '/' || name = '{repository}')"
         );
         let output = Command::new("sqlite3")
             .args(["-cmd", ".timeout 5000"])
             .arg(self.dir.path().join("data/gitea.db"))
-            .arg(format!("DELETE FROM branch WHERE name = '{name}'"))
+            .arg(format!(
+                "DELETE FROM branch WHERE name = '{name}' AND {of_it}; SELECT changes()"
+            ))
             .output()
             .context("sqlite3 cannot be run")?;
         ensure!(
@@ -149,6 +154,7 @@ impl TestForge {
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
+        ensure!(output.stdout == b"1\n", "{repository} has no branch {name}");
         Ok(())
     }
 

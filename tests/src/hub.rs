@@ -158,7 +158,7 @@ impl TestHub {
         self.launch()?;
         let url = format!("{}/readyz", self.ops_url());
         let process = self.process()?;
-        ready("the hub is ready", process, &url, Duration::from_secs(30)).await
+        ready("the hub is ready", process, &url, Duration::from_mins(2)).await
     }
 
     /// Starts the process without waiting.
@@ -213,7 +213,7 @@ impl TestHub {
         self.process
             .take()
             .context("the hub does not run")?
-            .terminate(Duration::from_secs(10))
+            .terminate(Duration::from_secs(30))
     }
 
     /// The running process.

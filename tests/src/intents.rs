@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use nabu_common::ids::ResponseKey;
 use nabu_hub::change::{
@@ -10,6 +11,7 @@ use nabu_hub::change::{
     content_digest,
 };
 use nabu_hub::credentials::{Credentials, Secret};
+use nabu_hub::forge::http::Timeouts;
 use nabu_hub::forge::metrics::ForgeMetrics;
 use nabu_hub::forge::registry::Forges;
 use nabu_hub::forge::{Amended, Amending, ClosedPull, Closing, ForgeError, Job, Made, PullRequest};
@@ -127,13 +129,18 @@ pub struct HubForges {
 }
 
 impl HubForges {
-    /// Forges whose Secret holds these values.
+    /// Forges whose Secret holds these values, with as much time as a busy machine needs.
     pub fn new(secret: &[(&str, &str)]) -> Self {
         nabu_common::tls::install_crypto_provider();
         let credentials = Credentials::default();
         set_secret(&credentials, secret);
         let mut registry = Registry::default();
-        let forges = Forges::new(credentials.clone(), ForgeMetrics::register(&mut registry));
+        let timeouts = Timeouts {
+            connect: Duration::from_secs(30),
+            total: Duration::from_mins(2),
+        };
+        let metrics = ForgeMetrics::register(&mut registry);
+        let forges = Forges::with_timeouts(credentials.clone(), metrics, timeouts);
         Self {
             credentials,
             forges,

@@ -86,3 +86,11 @@ pub fn token_secret(name: &str, token: &str) -> String {
         stringData: {{ token: {token} }}\n"
     )
 }
+
+/// The same with what webhooks are signed with.
+pub fn webhook_secret(name: &str, token: &str, secret: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Secret\nmetadata: {{ name: {name}, namespace: ugallu-system }}\n\
+        stringData: {{ token: {token}, webhook-secret: {secret} }}\n"
+    )
+}

@@ -1,6 +1,7 @@
 //! One repository on a [`crate::forge::TestForge`], as people see and change it.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
@@ -251,15 +252,14 @@ impl TestRepository {
         let path = format!("/pulls/{number}/merge");
         let body = json!({ "Do": "squash", "delete_branch_after_merge": remove_branch });
         // The forge looks at a new pull request for a moment before it lets anyone merge it.
-        let mut last = Ok(Value::Null);
-        for _ in 0..50 {
-            last = self.call(Method::POST, &path, Some(body.clone())).await;
-            if last.is_ok() {
-                break;
+        let deadline = Instant::now() + Duration::from_mins(2);
+        loop {
+            let merged = self.call(Method::POST, &path, Some(body.clone())).await;
+            if merged.is_ok() || Instant::now() > deadline {
+                return merged.map(drop);
             }
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        last.map(drop)
     }
 
     /// Lets nobody push to the branches of a name, in which `**` may stand for anything.

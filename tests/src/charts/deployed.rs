@@ -272,7 +272,7 @@ impl Deployed {
     /// Starts the process and waits until its readiness probe says yes.
     pub async fn start(&mut self) -> Result<()> {
         self.launch()?;
-        self.ready(Duration::from_secs(30)).await
+        self.ready(Duration::from_mins(2)).await
     }
 
     /// Waits until the readiness probe says yes.

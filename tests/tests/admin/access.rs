@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use nabu_proto::admin_v1::ListClustersRequest;
 use nabu_proto::admin_v1::admin_service_client::AdminServiceClient;
 use nabu_tests::hub::TestHub;
@@ -21,6 +21,8 @@ fn sqlite(hub: &TestHub, statement: &str) -> Result<String> {
         .arg(statement)
         .output()
         .context("sqlite3 cannot be run")?;
+    let failure = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{statement}: {failure}");
     Ok(String::from_utf8(output.stdout)?)
 }
 

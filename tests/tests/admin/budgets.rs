@@ -21,6 +21,9 @@ use crate::bed::{Agent, hub};
 /// What must come comes within this time, on a busy machine too.
 const LIMIT: Duration = Duration::from_mins(2);
 
+/// Nobody but the test has requests counted.
+const UNFOLLOWED: [&str; 2] = ["--follow-seconds", "0"];
+
 struct Stage {
     hub: TestHub,
     github: TestGithub,
@@ -105,7 +108,7 @@ async fn forge(hub: &TestHub, provider: &str) -> Result<Forge> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_budget_that_runs_out_is_spared_over_a_restart_and_holds_up_nobody_else() -> Result<()> {
     for (short, other) in [("github", "gitlab"), ("gitlab", "github")] {
-        let mut stage = stage(&[]).await?;
+        let mut stage = stage(&UNFOLLOWED).await?;
         let reset = Timestamp::now() + Duration::from_mins(30);
         if short == "github" {
             stage.github.leave_budget(40, reset);
@@ -158,7 +161,7 @@ async fn a_budget_that_runs_out_is_spared_over_a_restart_and_holds_up_nobody_els
 #[tokio::test(flavor = "multi_thread")]
 async fn a_budget_that_was_spared_is_used_again_when_it_begins_anew() -> Result<()> {
     let stage = stage(&[]).await?;
-    let reset = Timestamp::now() + Duration::from_secs(8);
+    let reset = Timestamp::now() + Duration::from_secs(20);
     stage.github.leave_budget(40, reset);
     let agent = Agent::connect(&stage.hub, "prod-eu").await?;
     agent
@@ -175,7 +178,7 @@ async fn a_budget_that_was_spared_is_used_again_when_it_begins_anew() -> Result<
     assert!(begun >= reset.as_second(), "{begun} {reset}");
     let kinds: Vec<_> = story.steps.iter().map(|step| step.kind.as_str()).collect();
     let observed = story.steps[0].at.context("no time")?.seconds;
-    if observed + 2 < reset.as_second() {
+    if observed + 5 < reset.as_second() {
         assert_eq!(kinds[..2], ["Observed", "Limited"], "{kinds:?}");
     }
     Ok(())
@@ -217,7 +220,7 @@ async fn the_hub_s_own_budget_is_a_limit_that_a_story_tells_of() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_reserve_a_budget_is_used_to_its_end() -> Result<()> {
-    let stage = stage(&["--rate-limit-reserve", "0"]).await?;
+    let stage = stage(&["--rate-limit-reserve", "0", "--follow-seconds", "0"]).await?;
     let reset = Timestamp::now() + Duration::from_mins(30);
     stage.gitlab.leave_budget(40, reset);
     let agent = Agent::connect(&stage.hub, "prod-eu").await?;

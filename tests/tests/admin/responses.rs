@@ -116,12 +116,17 @@ async fn a_response_that_waits_says_for_what_and_is_retried_and_cancelled() -> R
         .status(&uid, |status| status.next_attempt_at.is_some())
         .await?;
     let mut client = client(&hub).await?;
-    let story = explain(&mut client, &uid).await?;
-    let waiting = story.waiting.context("it waits for nothing")?;
-    assert!(
-        ["Outage", "Attempt"].contains(&&*waiting.reason),
-        "{waiting:?}"
-    );
+    // An attempt may be under way just now.
+    eventually("it says for what it waits", LIMIT, || {
+        let (mut client, uid) = (client.clone(), uid.clone());
+        async move {
+            let waiting = explain(&mut client, &uid).await.ok()?.waiting?;
+            ["Outage", "Attempt"]
+                .contains(&&*waiting.reason)
+                .then_some(())
+        }
+    })
+    .await?;
 
     // Whether it can be done is said without doing it.
     let cancel = |validate_only| CancelResponseRequest {

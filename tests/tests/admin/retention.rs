@@ -88,11 +88,11 @@ async fn what_is_done_goes_and_what_is_not_acknowledged_or_not_ended_stays() -> 
         .observe(4, write_file("nowhere", "d.yaml", "a: 1\n"))
         .await?;
     known(&hub, &["er-4", "er-2", "er-1"]).await?;
-    assert!(
-        hub.metric("nabu_hub_pruned_total{kind=\"response\"}")
-            .await?
-            >= 1.0
-    );
+    eventually("it is counted", LIMIT, || async {
+        let pruned = hub.metric("nabu_hub_pruned_total{kind=\"response\"}");
+        (pruned.await.ok()? >= 1.0).then_some(())
+    })
+    .await?;
 
     // The cluster stores it after all.
     applied(&hub, &agent, &unheard, unheard_revision).await?;

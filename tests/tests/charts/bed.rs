@@ -21,7 +21,8 @@ pub(crate) async fn shared() -> &'static TestCluster {
             let crds = cached(Path::new("crds")).unwrap();
             let arguments = ["apply", "--server-side", "-f", path(&crds).unwrap()];
             kubectl_on(&cluster.kubeconfig(), &arguments).unwrap();
-            let wait = ["wait", "crd", "--all", "--for=condition=Established"];
+            let established = "--for=condition=Established";
+            let wait = ["wait", "crd", "--all", established, "--timeout=180s"];
             kubectl_on(&cluster.kubeconfig(), &wait).unwrap();
             cluster
         })

@@ -15,7 +15,7 @@ use crate::bed::shared;
 use crate::rights::{Missing, apply_account, rights, take_away};
 
 /// How long the API server may take to see that a role has changed.
-const STEP: Duration = Duration::from_secs(40);
+const STEP: Duration = Duration::from_mins(2);
 
 /// One line about rights: how well it is, and all of it.
 #[derive(Debug)]

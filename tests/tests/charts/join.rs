@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, PostParams};
 use nabu_hub::pki::Authority;
 use nabu_tests::charts::deployed::{Deployed, client_as};
 use nabu_tests::charts::release::{
@@ -159,6 +159,9 @@ async fn assert_not_joined_without(
         .collect();
     apply(cluster, &secrets, &[])?;
     let mut agent = Deployed::prepare(cluster, deployment(&objects)?).await?;
+    if may_tell {
+        may_create_events(cluster, &objects).await?;
+    }
     agent.launch()?;
     eventually("it says what is missing", LIMIT, || async {
         agent
@@ -195,6 +198,23 @@ async fn assert_not_joined_without(
         ensure!(!told().await?);
     }
     agent.kill()
+}
+
+/// Waits until the API server lets the account among these objects create Events: an agent tells each thing once.
+async fn may_create_events(cluster: &TestCluster, objects: &[Value]) -> Result<()> {
+    let mut accounts = objects.iter().filter(|one| one["kind"] == "ServiceAccount");
+    let account = accounts.next().context("no account")?;
+    let name = account["metadata"]["name"].as_str().context("no name")?;
+    let events: Api<Event> = Api::namespaced(client_as(cluster, NAMESPACE, name).await?, NAMESPACE);
+    let rehearsal = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    eventually("it may create Events", LIMIT, || async {
+        let created = events.create(&rehearsal, &Event::default()).await;
+        (!forbidden(created)).then_some(())
+    })
+    .await
 }
 
 async fn served(cluster: &TestCluster, responder: &str, name: &str) -> Result<()> {

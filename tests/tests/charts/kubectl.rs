@@ -42,7 +42,12 @@ fn settled(text: &str) -> String {
             let blanks = blanks.count();
             words.drain(age + 1..age + 1 + blanks);
         }
-        let line = words.join(" ");
+        let mut line = words.join(" ");
+        // The headings of Events are as far from each other as the longest age is long.
+        if line.starts_with("  Type ") && line.contains(" Age ") || line.starts_with("  ----") {
+            let headings: Vec<_> = line.split_whitespace().collect();
+            line = format!("  {}", headings.join(" "));
+        }
         let line = if line.trim_start().starts_with("Resource Version:") {
             "  Resource Version:  NUMBER".to_owned()
         } else {

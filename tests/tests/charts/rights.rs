@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 
 use crate::bed::shared;
 
-/// How long a step may take with all rights.
-const STEP: Duration = Duration::from_secs(40);
+/// How long a step may take with all rights. All variants that break wait for so long beside each other.
+const STEP: Duration = Duration::from_mins(2);
 
 /// A rule without one of its verbs.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use nabu_tests::fault_proxy::FaultProxy;
 use nabu_tests::forge::TestForge;
 use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::objects::{
-    event_response, forgejo_config, security_event, token_secret, write_file,
+    event_response, forgejo_config, security_event, webhook_secret, write_file,
 };
 use nabu_tests::repository::TestRepository;
 use nabu_tests::wait::eventually;
@@ -19,6 +19,9 @@ use tokio::sync::OnceCell;
 
 /// What must come comes within this time, on a busy machine too.
 pub const LIMIT: Duration = Duration::from_mins(2);
+
+/// What the forge of a [`ForgeBed`] signs webhooks with; the hub knows it from its start.
+pub const WEBHOOK_SECRET: &str = "loopback-only-2";
 
 /// The action of the example's route.
 pub const ACTION: &str = "revoke-clusterrolebinding";
@@ -156,7 +159,10 @@ impl ForgeBed {
                 "config.yaml",
                 forgejo_config(&proxy.url(), &repository.full_name) + route,
             ),
-            ("secret.yaml", token_secret("bot", forge.token())),
+            (
+                "secret.yaml",
+                webhook_secret("bot", forge.token(), WEBHOOK_SECRET),
+            ),
         ];
         let bed = Bed::start_with(&documents, arguments).await?;
         Ok(Self {

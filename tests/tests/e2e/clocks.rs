@@ -13,7 +13,7 @@ const HOUR: i32 = 3600;
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_whose_clocks_are_an_hour_off_enrol_work_and_renew_and_the_hub_tells_by_how_much()
 -> Result<()> {
-    let options = HubOptions::certifying(&["--agent-certificate-lifetime", "10s"]);
+    let options = HubOptions::certifying(&["--agent-certificate-lifetime", "20s"]);
     let hub = TestHub::start(&[("config.yaml", noop_config("o/r"))], options).await?;
     let (eu, us) = tokio::join!(eu(), us());
     for (cluster, id, off) in [(eu, "fast", HOUR), (us, "slow", -HOUR)] {

@@ -1,7 +1,7 @@
 //! After the pull request is open: its end shows in the status of the object, long after the response has succeeded.
 
 use anyhow::Result;
-use nabu_tests::objects::forge_config;
+use nabu_tests::objects::{forge_config, webhook_secret};
 use nabu_tests::process::free_port;
 use nabu_tests::test_forge::faults::{Effect, Fault, Reply};
 use nabu_tests::test_forge::gitlab::TestGitlab;
@@ -9,7 +9,7 @@ use nabu_tests::wait::eventually;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, ForgeBed, LIMIT, condition, eu, forge, small_change};
+use crate::bed::{Bed, ForgeBed, LIMIT, WEBHOOK_SECRET, condition, eu, small_change};
 
 const OFTEN: [&str; 2] = ["--follow-seconds", "1"];
 
@@ -67,11 +67,7 @@ async fn a_webhook_that_came_while_the_forge_could_not_be_asked_is_not_forgotten
     let (address, repository) = (format!("127.0.0.1:{}", free_port()?), "ninsun-labs/gitops");
     let gitlab = TestGitlab::start().await?;
     let project = gitlab.create_project(repository)?;
-    let secret = format!(
-        "apiVersion: v1\nkind: Secret\nmetadata: {{ name: bot, namespace: ugallu-system }}\n\
-        stringData: {{ token: {}, webhook-secret: loopback-only-3 }}\n",
-        gitlab.token()
-    );
+    let secret = webhook_secret("bot", gitlab.token(), "loopback-only-3");
     let documents = [
         (
             "config.yaml",
@@ -111,12 +107,6 @@ async fn a_webhook_of_the_forge_makes_the_hub_look_at_once_and_a_forged_one_does
     let address = format!("127.0.0.1:{}", free_port()?);
     let arguments = ["--follow-seconds", "0", "--listen-webhooks", &address];
     let stage = ForgeBed::start_with("", &arguments).await?;
-    let secret = format!(
-        "apiVersion: v1\nkind: Secret\nmetadata: {{ name: bot, namespace: ugallu-system }}\n\
-        stringData: {{ token: {}, webhook-secret: loopback-only-2 }}\n",
-        forge().await.token()
-    );
-    stage.bed.hub.write_config("secret.yaml", &secret)?;
     let url = format!("http://{address}/webhooks/forgejo");
     let hook = |secret: &str| {
         json!({
@@ -124,7 +114,7 @@ async fn a_webhook_of_the_forge_makes_the_hub_look_at_once_and_a_forged_one_does
             "config": { "url": url, "content_type": "json", "secret": secret },
         })
     };
-    for secret in ["loopback-only-2", "guessed"] {
+    for secret in [WEBHOOK_SECRET, "guessed"] {
         let body = Some(hook(secret));
         stage.repository.call(Method::POST, "/hooks", body).await?;
     }

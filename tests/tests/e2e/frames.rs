@@ -19,8 +19,9 @@ use nabu_proto::agent_v1::session_response::Frame as Answer;
 use nabu_proto::agent_v1::{
     Applied, Heartbeat, RenewCertificate, SessionRequest, SnapshotBegin, SnapshotEnd, StatusRefused,
 };
-use nabu_tests::hub::TestHub;
+use nabu_tests::hub::{HubOptions, TestHub};
 use nabu_tests::mangle::mangle_bytes;
+use nabu_tests::objects::noop_config;
 use nabu_tests::raw::RawCodec;
 use prost::Message as _;
 use rand::rngs::StdRng;
@@ -32,7 +33,7 @@ use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::hostile::{forge_calls, observation, serves_others, until, welcomed};
-use crate::identity::{hello, hub};
+use crate::identity::hello;
 
 /// Sessions that one cluster has with spoiled frames.
 const ROUNDS_OF_A_CLUSTER: u64 = 10;
@@ -138,7 +139,12 @@ async fn session(channel: &Channel, frames: Vec<Vec<u8>>) -> Result<usize> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn spoiled_frames_end_their_session_at_most_and_reach_no_forge() -> Result<()> {
-    let hub = hub().await?;
+    // Nobody hears of the honest one until the last of the others is through.
+    let options = HubOptions {
+        arguments: ["--heartbeat-seconds", "600"].map(str::to_owned).to_vec(),
+        ..HubOptions::default()
+    };
+    let hub = TestHub::start(&[("config.yaml", noop_config("o/r"))], options).await?;
     let mut honest = welcomed(&hub, "prod-us").await?;
     let first = setting("FUZZ_SEED", 0);
     let (mut answered, rounds) = (0, setting("FUZZ_ROUNDS", 300));

@@ -7,9 +7,11 @@ use jiff::Timestamp;
 use nabu_tests::objects::{forge_config, token_secret, write_file};
 use nabu_tests::test_forge::faults::{Effect, Fault, Limit};
 use nabu_tests::test_forge::github::{TestGithub, TestRepository};
+use nabu_tests::wait::eventually;
 use serde_json::Value;
 
 use crate::bed::{ACTION, Bed, LIMIT, eu, small_change};
+use crate::identity::sqlite;
 
 struct Stage {
     bed: Bed,
@@ -119,6 +121,11 @@ async fn a_limit_is_kept_to_over_a_restart_and_by_everybody_with_the_credential(
     assert_eq!(status["attempts"], 0, "{status:#}");
     let until: Timestamp = serde_json::from_value(status["nextAttemptAt"].clone())?;
 
+    eventually("the limit is stored", LIMIT, || async {
+        let stored = sqlite(&stage.bed.hub, "SELECT count(*) FROM gates").ok()?;
+        (stored.trim().parse::<u32>().ok()? >= 1).then_some(())
+    })
+    .await?;
     stage.bed.hub.kill()?;
     stage.bed.hub.start_again().await?;
     let parameters = write_file(ACTION, "rbac/other.yaml", "revoked: true\n");

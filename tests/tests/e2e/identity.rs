@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use nabu_common::canonical::spec_hash;
 use nabu_common::tls::{ClientTls, TlsFiles};
 use nabu_hub::pki::{Authority, Subject};
@@ -130,10 +130,13 @@ async fn a_frame_that_names_another_cluster_is_refused_audited_and_served_by_no_
 /// What a statement finds in the hub's database, as an administrator would look with SQLite's own shell.
 pub(crate) fn sqlite(hub: &TestHub, statement: &str) -> Result<String> {
     let output = std::process::Command::new("sqlite3")
+        .args(["-cmd", ".timeout 5000"])
         .arg(hub.store_path())
         .arg(statement)
         .output()
         .context("sqlite3 cannot be run")?;
+    let failure = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{statement}: {failure}");
     Ok(String::from_utf8(output.stdout)?)
 }
 

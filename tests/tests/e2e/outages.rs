@@ -81,7 +81,6 @@ async fn an_event_response_that_is_deleted_before_its_pull_request_leaves_none()
         })
         .await?;
     eu().await.delete_event_response(&name).await?;
-    stage.proxy.start_again().await?;
     let answer = stage
         .bed
         .explained("prod-eu", &name, "is cancelled", |answer| {
@@ -89,6 +88,7 @@ async fn an_event_response_that_is_deleted_before_its_pull_request_leaves_none()
         })
         .await?;
     assert_eq!(answer["deleted"], true);
+    stage.proxy.start_again().await?;
     assert!(stage.repository.pull_requests().await?.is_empty());
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::refusals::{say_hello, uri};
 use crate::under_load::Load;
 
 /// How long a certificate lives that shall run out during the test.
-const SHORT: Duration = Duration::from_secs(15);
+const SHORT: Duration = Duration::from_secs(30);
 const LONG: Duration = Duration::from_hours(1);
 const FILES: [&str; 3] = ["ca.crt", "tls.crt", "tls.key"];
 

@@ -57,7 +57,7 @@ async fn an_event_response_becomes_a_pull_request_as_the_example_says() -> Resul
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_name_in_two_clusters_gives_two_pull_requests_and_saying_it_again_gives_none()
 -> Result<()> {
-    let mut stage = ForgeBed::start().await?;
+    let mut stage = ForgeBed::start_with("", &["--follow-seconds", "0"]).await?;
     let name = unique("er-same");
     for cluster in [eu().await, us().await] {
         let spec = event_response("nobody", &stage.bed.responder, small_change());

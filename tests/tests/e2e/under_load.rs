@@ -14,6 +14,7 @@ use nabu_tests::wait::eventually;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::bed::{LIMIT, eu, small_change, unique, us};
 use crate::enrolment::logs;
@@ -30,6 +31,7 @@ pub(crate) struct Load {
     cluster: &'static TestCluster,
     /// Names of those that are created.
     names: watch::Receiver<Vec<String>>,
+    enough: CancellationToken,
     task: JoinHandle<Result<()>>,
 }
 
@@ -37,8 +39,10 @@ impl Load {
     pub(crate) fn start(cluster: &'static TestCluster, responder: &str) -> Self {
         let (sender, names) = watch::channel(Vec::new());
         let responder = responder.to_owned();
+        let enough = CancellationToken::new();
+        let wanted = enough.clone();
         let task = tokio::spawn(async move {
-            loop {
+            while !wanted.is_cancelled() {
                 let mut last = String::new();
                 for _ in 0..AT_ONCE {
                     last = unique("er");
@@ -46,12 +50,15 @@ impl Load {
                     cluster.create_event_response(&last, spec).await?;
                     sender.send_modify(|names| names.push(last.clone()));
                 }
-                let _ = tokio::time::timeout(PAUSE, cluster.finished(&last, PAUSE)).await;
+                let served = tokio::time::timeout(PAUSE, cluster.finished(&last, PAUSE));
+                let _ = wanted.run_until_cancelled(served).await;
             }
+            Ok(())
         });
         Self {
             cluster,
             names,
+            enough,
             task,
         }
     }
@@ -76,8 +83,9 @@ impl Load {
     /// Ends it; gives the names of all that were created.
     pub(crate) async fn end(self) -> Result<Vec<String>> {
         ensure!(!self.task.is_finished(), "the load has ended by itself");
-        self.task.abort();
-        let _ = self.task.await;
+        // What is being created is waited for: the hub hears of it.
+        self.enough.cancel();
+        self.task.await??;
         Ok(self.names.borrow().clone())
     }
 

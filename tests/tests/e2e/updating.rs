@@ -1,11 +1,14 @@
 //! A pull request follows its EventResponse where the route says so, whoever dies on the way.
 
+use std::ops::RangeBounds;
+
 use anyhow::Result;
 use nabu_tests::fault_proxy::Fault as ProxyFault;
 use nabu_tests::objects::{config, forge_config, token_secret, write_file};
 use nabu_tests::test_forge::faults::{Effect, Fault};
 use nabu_tests::test_forge::github::TestGithub;
 use nabu_tests::test_forge::gitlab::TestGitlab;
+use nabu_tests::wait::eventually;
 use reqwest::Method;
 use serde_json::Value;
 
@@ -53,6 +56,19 @@ async fn shown(stage: &ForgeBed) -> Result<(Vec<String>, usize)> {
     ))
 }
 
+/// Waits until the one pull request shows this path and no other, in so many commits: what was pushed, the forge looks at
+/// a moment later.
+async fn shows(stage: &ForgeBed, path: &str, commits: impl RangeBounds<usize>) -> Result<()> {
+    let showing = eventually("the pull request shows the change", LIMIT, || async {
+        let (files, count) = shown(stage).await.ok()?;
+        (files == [path] && commits.contains(&count)).then_some(())
+    });
+    match showing.await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(error.context(format!("it shows {:?}", shown(stage).await?))),
+    }
+}
+
 /// Waits until the one pull request shows the other change and nothing else, in one more commit.
 async fn updated_once(stage: &ForgeBed, name: &str, uid: &str) -> Result<()> {
     let status = says(name, "updated for generation 2").await?;
@@ -64,7 +80,7 @@ async fn updated_once(stage: &ForgeBed, name: &str, uid: &str) -> Result<()> {
     let told = condition(&status, "PullRequest", "True").unwrap_or(&Value::Null);
     let what = (&told["reason"], &told["observedGeneration"]);
     assert_eq!(what, (&Value::from("Open"), &Value::from(2)));
-    assert_eq!(shown(stage).await?, (vec![OTHER.to_owned()], 2));
+    shows(stage, OTHER, 2..=2).await?;
     let pull = stage.repository.pull_request(1).await?;
     assert_eq!(pull["state"], "open");
     Ok(())
@@ -93,9 +109,7 @@ async fn an_edited_event_response_gets_one_more_commit_on_its_pull_request() -> 
     // And back: the base branch never had the first file.
     eu().await.ask_anew(&name, small_change()).await?;
     says(&name, "updated for generation 3").await?;
-    let expected = (vec!["rbac/evil-binding.yaml".to_owned()], 3);
-    assert_eq!(shown(&stage).await?, expected);
-    Ok(())
+    shows(&stage, "rbac/evil-binding.yaml", 3..=3).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -233,9 +247,7 @@ async fn a_further_edit_while_the_hub_is_dead_in_an_update_ends_in_the_newest_co
     stage.proxy.release();
     stage.bed.hub.start_again().await?;
     says(&name, "updated for generation 3").await?;
-    let (files, _) = shown(&stage).await?;
-    assert_eq!(files, ["rbac/third.yaml"]);
-    Ok(())
+    shows(&stage, "rbac/third.yaml", ..).await
 }
 
 /// The attempt is interrupted with the pull request open and nobody told; meanwhile something else is asked for.

@@ -71,12 +71,17 @@ fn answer(status: &str, headers: &str, body: &str) -> String {
 }
 
 fn forges() -> Forges {
+    forges_within(Duration::from_secs(30))
+}
+
+/// Forges that wait so long for a whole answer.
+fn forges_within(total: Duration) -> Forges {
     nabu_common::tls::install_crypto_provider();
     let credentials = Credentials::default();
     set_token(&credentials, "s3cret");
     let timeouts = Timeouts {
-        connect: Duration::from_secs(2),
-        total: Duration::from_millis(500),
+        connect: Duration::from_secs(10),
+        total,
     };
     Forges::with_timeouts(
         credentials,
@@ -86,11 +91,12 @@ fn forges() -> Forges {
 }
 
 async fn ask(base_url: &str) -> (Result<Made, ForgeError>, u32) {
-    make(
-        &forges(),
-        &intent(target(base_url, "ninsun-labs/x"), "u-1", &REVOKE),
-    )
-    .await
+    ask_by(&forges(), base_url).await
+}
+
+async fn ask_by(forges: &Forges, base_url: &str) -> (Result<Made, ForgeError>, u32) {
+    let intent = intent(target(base_url, "ninsun-labs/x"), "u-1", &REVOKE);
+    make(forges, &intent).await
 }
 
 async fn ask_stub(status: &str, headers: &str, body: &str) -> (Result<Made, ForgeError>, u32) {
@@ -198,7 +204,8 @@ async fn an_endless_answer_is_not_read_to_its_end() {
 
 #[tokio::test]
 async fn silence_is_transient_and_a_closed_port_or_unknown_host_an_outage() {
-    let error = failure(ask(&stub(String::new()).await).await.0);
+    let forges = forges_within(Duration::from_millis(500));
+    let error = failure(ask_by(&forges, &stub(String::new()).await).await.0);
     assert_eq!(
         (error.kind, error.reason.as_str()),
         (ErrorType::Transient, "Timeout")

@@ -104,7 +104,9 @@ async fn a_branch_that_the_server_has_forgotten_and_git_has_not_is_adopted() {
     // What is left when a server is interrupted between git's push and its own note of it.
     bed.commit_only(&intent, "bindings: []\n").await;
     let tip = bed.repository.commit(&intent.branch).await.unwrap();
-    bed.forge.forget_branch(&intent.branch).unwrap();
+    bed.forge
+        .forget_branch(&bed.repository.full_name, &intent.branch)
+        .unwrap();
 
     let (pull, _) = bed.pull(&intent).await;
 

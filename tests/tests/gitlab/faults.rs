@@ -193,7 +193,7 @@ async fn somebody_who_was_faster_is_found_by_the_number_that_gitlab_says() {
 async fn no_answer_in_time_is_looked_for_and_else_transient() {
     let timeouts = Timeouts {
         connect: Duration::from_secs(2),
-        total: Duration::from_secs(1),
+        total: Duration::from_secs(4),
     };
     for (effect, number, done) in [
         (Effect::HoldBefore, 1, false),

@@ -1,5 +1,6 @@
 //! What exists of a change already: ours is taken up where it was left.
 
+use futures::StreamExt as _;
 use nabu_hub::forge::{ForgeError, Made, PullRequestState};
 use nabu_hub::response::ErrorType;
 use nabu_tests::fault_proxy::{Fault, FaultProxy};
@@ -176,7 +177,11 @@ pub(crate) async fn whatever_fails_the_next_attempt_ends_with_one_pull_request(
         assert_eq!(bed.tip(&intent.branch).parents, [bed.tip("main").oid]);
         intent.branch
     });
-    let branches = futures::future::join_all(cases).await;
+    // All at once would keep a server on a busy machine from answering in time.
+    let branches: Vec<_> = futures::stream::iter(cases)
+        .buffer_unordered(4)
+        .collect()
+        .await;
     let pulls = bed.server.pulls().await;
     for branch in branches {
         let ours: Vec<_> = pulls.iter().filter(|pull| pull.head == branch).collect();
