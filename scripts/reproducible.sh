@@ -11,8 +11,11 @@ repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# Of one commit, though another one may come while the first build runs.
+git clone --quiet --bare "$repository" "$work/source"
+
 build() { # clone, target folder
-  git clone --quiet "$repository" "$1"
+  git clone --quiet "$work/source" "$1"
   (
     cd "$1"
     CARGO_TARGET_DIR=$2 scripts/release.sh cargo build --quiet --locked --release --bins -p nabu-hub -p nabu-agent
