@@ -125,8 +125,10 @@ pub async fn run(
             let term_end = shutdown.child_token();
             let mut active = tokio::spawn(serve(context.clone(), term_end.clone()));
             tokio::select! {
-                () = term.end() => term_end.cancel(),
+                // At the shutdown everything ends at one time, and whoever serves only because of it.
+                biased;
                 () = shutdown.cancelled() => {}
+                () = term.end() => term_end.cancel(),
                 ended = &mut active => bail!("the agent stopped serving: {ended:?}"),
             }
             active.await.context("the agent stopped serving")?;
