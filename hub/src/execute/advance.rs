@@ -13,7 +13,7 @@ use tracing::{Instrument as _, error, info, info_span, warn};
 use super::lanes::Ticket;
 use super::lanes::standing::Limit;
 use super::metrics::AttemptLabels;
-pub(super) use super::record::{apply, limit_in_line, limited, note_limit, tell};
+pub(super) use super::record::{apply, budget_in_line, limited, note_limit, tell};
 use super::{Context, Farewell, close, clusters::ClusterFacts, groups, lock, update};
 use crate::change::ForgeTarget;
 use crate::forge::{Forge, ForgeError, Job, Made, Shared};
@@ -106,7 +106,7 @@ async fn steps(
                 if !enter_lane(context, key, target, ticket) {
                     return in_line(context, &response, target).await;
                 }
-                let limit = was_in_line.then(|| limit_in_line(context, &response, target));
+                let limit = was_in_line.then(|| budget_in_line(context, &response, target));
                 let limit = limit.flatten();
                 if let Some(progress) = attempt_change(context, &response, *attempt, limit).await? {
                     return ended(context, key, &progress).await;

@@ -85,16 +85,12 @@ impl Gate {
 
     /// Until when the forge wants nothing, and what it said.
     pub fn closed(&self, now: Timestamp) -> Option<(Timestamp, &str)> {
-        self.last_closed().filter(|(until, _)| *until > now)
-    }
-
-    /// Until when the forge wants or wanted nothing, and what it said.
-    pub fn last_closed(&self) -> Option<(Timestamp, &str)> {
         let met = (self.closed_until, &self.reason);
         let spared = (self.held_until, &self.held_reason);
-        let reasons = [met, spared]
-            .into_iter()
-            .filter_map(|(until, reason)| Some((until?, reason.as_deref().unwrap_or_default())));
+        let reasons = [met, spared].into_iter().filter_map(|(until, reason)| {
+            let until = until.filter(|until| *until > now)?;
+            Some((until, reason.as_deref().unwrap_or_default()))
+        });
         reasons.max_by_key(|(until, _)| *until)
     }
 

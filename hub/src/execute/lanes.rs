@@ -163,19 +163,31 @@ impl Lanes {
         gate.is_some_and(|gate| gate.closed(now).is_some())
     }
 
-    /// A forge said "later": the whole lane waits.
-    pub fn limit(&mut self, ticket: &Ticket, wait: Duration, reason: &str, now: Timestamp) {
+    /// A forge said "later": the whole lane waits. `true` if it did not wait before.
+    pub fn limit(&mut self, ticket: &Ticket, wait: Duration, reason: &str, now: Timestamp) -> bool {
         let gate = self.gates.entry(ticket.lane.clone()).or_default();
+        let was_closed = gate.closed(now).is_some();
         gate.limit(wait, reason, now);
         self.changed.insert(ticket.lane.clone());
+        !was_closed
     }
 
-    /// A forge's budget with a credential is used up, or nearly: the whole lane waits until it begins anew.
-    pub fn hold(&mut self, ticket: &Ticket, until: Timestamp, reason: &str, now: Timestamp) {
+    /// A forge's budget with a credential is used up, or nearly: the whole lane waits until it begins anew. `true` if it did
+    /// not wait before.
+    pub fn hold(
+        &mut self,
+        ticket: &Ticket,
+        until: Timestamp,
+        reason: &str,
+        now: Timestamp,
+    ) -> bool {
         let gate = self.gates.entry(ticket.lane.clone()).or_default();
-        if gate.hold(until, reason, now) {
+        let was_closed = gate.closed(now).is_some();
+        let is_news = gate.hold(until, reason, now);
+        if is_news {
             self.changed.insert(ticket.lane.clone());
         }
+        is_news && !was_closed
     }
 
     /// Lanes that a limit of their forge holds up.

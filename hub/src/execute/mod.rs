@@ -100,7 +100,21 @@ impl Context {
     /// A forge said "later" to one attempt: everybody with that credential waits.
     pub(crate) fn close_lane(&self, target: &ForgeTarget, wait: Duration, reason: &str) {
         let ticket = Ticket::for_target(target);
-        lock(&self.lanes).limit(&ticket, wait, reason, Timestamp::now());
+        let begins = lock(&self.lanes).limit(&ticket, wait, reason, Timestamp::now());
+        if begins {
+            self.note_limit(&ticket);
+        }
+    }
+
+    /// A limit begins for those who stand in line.
+    fn note_limit(&self, ticket: &Ticket) {
+        let lanes = lock(&self.lanes);
+        let limit = lanes.standing(ticket.lane(), Timestamp::now()).limit();
+        let keys = lanes.in_line(ticket.lane());
+        drop(lanes);
+        if let Some(limit) = limit {
+            record::note_limit_of_all(&self.store, keys, limit);
+        }
     }
 
     /// Whether a limit holds up everybody with this credential.
@@ -119,9 +133,9 @@ impl Context {
         lock(&self.lanes).standing(lane, now)
     }
 
-    /// The limit that holds up those in line for a credential, or was the last one to do so.
-    pub(crate) fn last_limit(&self, lane: &lanes::LaneId) -> Option<lanes::standing::Limit> {
-        lock(&self.lanes).last_limit(lane)
+    /// The hub's own budget, if it holds up those in line for a credential or was the last time that it did.
+    fn last_budget(&self, lane: &LaneId) -> Option<lanes::standing::Limit> {
+        lock(&self.lanes).last_budget(lane)
     }
 
     /// The lanes that somebody uses, or whose gate is remembered.
@@ -134,7 +148,10 @@ impl Context {
         let (now, reserve) = (Timestamp::now(), self.settings.reserve);
         let spent = self.forges.sightings().spent(ticket.lane(), reserve, now);
         if let Some((until, reason)) = spent {
-            lock(&self.lanes).hold(ticket, until, &reason, now);
+            let begins = lock(&self.lanes).hold(ticket, until, &reason, now);
+            if begins {
+                self.note_limit(ticket);
+            }
         }
     }
 

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
+use nabu_common::ids::ResponseKey;
+use tracing::warn;
 
 use super::Context;
 use super::advance::by_hub;
@@ -12,7 +15,12 @@ use super::lanes::standing::Limit;
 use super::metrics::DispatchLabels;
 use crate::change::ForgeTarget;
 use crate::response::{Progress, Response};
-use crate::store::{AuditEvent, ResponseSummary, RoutedTo, SideRecords, StoreError, Transition};
+use crate::store::{
+    AuditEvent, ResponseSummary, RoutedTo, SharedStore, SideRecords, StoreError, Transition,
+};
+
+/// Responses whose limit is noted at one time: the store writes them together.
+const NOTED_AT_ONCE: usize = 64;
 
 pub(super) async fn apply(
     context: &Context,
@@ -65,25 +73,23 @@ pub(super) fn tell(context: &Context, response: &Response, progress: &Progress) 
     }
 }
 
-/// The limit that held up a response that was in line before it, and is over.
-pub(super) fn limit_in_line(
+/// The hub's own budget, if it held up a response that was in line before that was over.
+pub(super) fn budget_in_line(
     context: &Context,
     response: &Response,
     target: &ForgeTarget,
 ) -> Option<Limit> {
-    let limit = context.last_limit(&LaneId::of(target))?;
+    let limit = context.last_budget(&LaneId::of(target))?;
     let Progress {
         last_attempt_at,
         next_attempt_at,
         limited_until,
         ..
     } = response.progress;
-    let in_line = [last_attempt_at, next_attempt_at, limited_until];
-    let in_line = in_line.into_iter().flatten().max();
-    let in_line = in_line
-        .unwrap_or(response.observed_at)
-        .max(response.observed_at);
-    (in_line < limit.until && limit.until <= Timestamp::now()).then_some(limit)
+    let known = [last_attempt_at, next_attempt_at, limited_until];
+    let since = known.into_iter().flatten().max();
+    let since = since.map_or(response.observed_at, |at| at.max(response.observed_at));
+    (since < limit.until && limit.until <= Timestamp::now()).then_some(limit)
 }
 
 /// The line of the audit log about a limit.
@@ -92,22 +98,48 @@ pub(super) fn limited(limit: &Limit, at: Timestamp) -> AuditEvent {
     by_hub(at, "Limited", detail)
 }
 
-/// Notes the limit that holds up a response in line, for whoever asks later where the time went; once for each.
+/// Notes the limit that holds up a response that comes into line, for whoever asks later where the time went.
 pub(super) async fn note_limit(
     context: &Context,
     response: &Response,
     target: &ForgeTarget,
 ) -> Result<(), StoreError> {
     let now = Timestamp::now();
-    let Some(limit) = context.standing(&LaneId::of(target), now).limit() else {
-        return Ok(());
-    };
-    if response.progress.limited_until >= Some(limit.until) {
-        return Ok(());
+    match context.standing(&LaneId::of(target), now).limit() {
+        Some(limit) => note(&context.store, response.key(), limit, now).await,
+        None => Ok(()),
     }
+}
+
+/// Notes a limit that begins for those who are in line already, behind the back of whoever has met it.
+pub(super) fn note_limit_of_all(store: &SharedStore, keys: Vec<ResponseKey>, limit: Limit) {
+    if keys.is_empty() {
+        return;
+    }
+    let (store, now) = (SharedStore::clone(store), Timestamp::now());
+    tokio::spawn(async move {
+        let noted = futures::stream::iter(keys).map(Ok::<_, StoreError>);
+        let noted = noted.try_for_each_concurrent(NOTED_AT_ONCE, |key| {
+            let (store, limit) = (&store, limit.clone());
+            async move { note(store, &key, limit, now).await }
+        });
+        if let Err(error) = noted.await {
+            warn!(%error, "cannot note what limit holds up those in line");
+        }
+    });
+}
+
+/// One that goes on is noted once, over restarts too.
+async fn note(
+    store: &SharedStore,
+    key: &ResponseKey,
+    limit: Limit,
+    now: Timestamp,
+) -> Result<(), StoreError> {
     let transition = Box::new(move |progress: &mut Progress| {
         // What is not wanted any more waits for nothing.
-        if progress.limited_until >= Some(limit.until) || progress.cancel_requested.is_some() {
+        let waits = !progress.phase.is_terminal() && progress.cancel_requested.is_none();
+        if progress.limited_until > Some(now) || !waits && progress.follow_up.is_none() {
             return SideRecords::default();
         }
         progress.limited_until = Some(limit.until);
@@ -116,7 +148,7 @@ pub(super) async fn note_limit(
             audit: vec![limited(&limit, now)],
         }
     });
-    context.store.transition(response.key(), transition).await?;
+    store.transition(key, transition).await?;
     Ok(())
 }
 

@@ -1,10 +1,10 @@
 //! What lanes look like from outside: how many run and wait, and what holds them up.
 
 use jiff::Timestamp;
+use nabu_common::ids::ResponseKey;
 
 use super::{Lane, LaneId, Lanes, Ticket};
 use crate::change::{CredentialRef, ForgeTarget, ProviderKind};
-use crate::execute::gate::Gate;
 
 /// How the lane of one credential stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,13 +107,17 @@ impl Lanes {
         }
     }
 
-    /// The limit that holds up those in line, or was the last one to do so, as far as that is known.
-    pub fn last_limit(&self, id: &LaneId) -> Option<Limit> {
-        let closed = self.gates.get(id).and_then(Gate::last_closed);
-        let of_forge = closed.map(|(until, said)| Limit::of_forge(until, said));
-        let of_budget = self.spent.get(id).copied().map(Limit::of_budget);
-        let limits = [of_forge, of_budget].into_iter().flatten();
-        limits.max_by_key(|limit| limit.until)
+    /// The hub's own budget, if it holds up those in line or was the last time that it did.
+    pub fn last_budget(&self, id: &LaneId) -> Option<Limit> {
+        self.spent.get(id).copied().map(Limit::of_budget)
+    }
+
+    /// The responses that stand in line.
+    pub fn in_line(&self, id: &LaneId) -> Vec<ResponseKey> {
+        let lane = self.by_id.get(id).into_iter();
+        let lines = lane.flat_map(|lane| lane.waiting.values());
+        let keys = lines.flat_map(|lines| lines.values().flatten());
+        keys.cloned().collect()
     }
 
     /// The lanes that are known: someone runs or waits there, or a gate is remembered.
@@ -163,9 +167,27 @@ mod tests {
         let limit = standing.limit().unwrap();
         assert_eq!((limit.of_forge, limit.until), (true, until));
         assert!(limit.detail.ends_with("slow down"), "{}", limit.detail);
-        assert_eq!(lanes.known(), std::slice::from_ref(&id));
-        assert_eq!(lanes.open(until).len(), 0, "one still runs");
-        assert_eq!(lanes.last_limit(&id), Some(limit));
+        assert_eq!(lanes.in_line(&id), [key(2)]);
+        assert_eq!(lanes.known(), [id]);
+    }
+
+    #[test]
+    fn a_limit_begins_once_for_those_in_line_however_many_attempts_meet_it() {
+        let (now, wait) = (Timestamp::UNIX_EPOCH, Duration::from_secs(30));
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut lanes = Lanes::default();
+        let ticket = Ticket::for_target(&target());
+        assert!(lanes.limit(&ticket, wait, "slow down", now));
+        assert!(!lanes.limit(&ticket, wait, "slow down", at(1)), "longer");
+        assert!(
+            !lanes.hold(&ticket, at(99), "12 left", at(2)),
+            "longer still"
+        );
+        assert!(lanes.hold(&ticket, at(200), "12 left", at(99)), "anew");
+        assert!(
+            !lanes.hold(&ticket, at(200), "12 left", at(150)),
+            "the same"
+        );
     }
 
     #[test]
@@ -184,10 +206,10 @@ mod tests {
         let limit = lanes.standing(&id, now).limit().unwrap();
         assert_eq!((limit.of_forge, limit.until), (false, at(60)));
         assert_eq!(lanes.standing(&id, at(60)).limit(), None);
-        assert_eq!(lanes.last_limit(&id), None, "it held nobody up");
+        assert_eq!(lanes.last_budget(&id), None, "it held nobody up");
         assert!(!lanes.enter(&ticket, &key(2), at(1)));
         assert_eq!(lanes.open(at(60)).len(), 1);
-        assert_eq!(lanes.last_limit(&id), Some(limit));
+        assert_eq!(lanes.last_budget(&id), Some(limit));
 
         let mut lanes = Lanes::default();
         lanes.limit(&ticket, Duration::from_secs(30), "slow down", now);
