@@ -14,12 +14,14 @@ use nabu_proto::admin_v1::{
     RetryResponseRequest, SetLogLevelRequest, StoredResponse, TestRouteRequest,
     WatchResponsesRequest,
 };
+use serde_json::json;
 use tonic::Code;
 
 use super::client::{self, Hub, explain};
 use super::commands::{AuditCommand, Named, ResponseCommand, RouteCommand, wire_time};
 use super::dry_run::{look_first, say};
-use super::output::{Out, Output};
+use super::output::{Out, Output, print_value};
+use super::table::visible;
 use super::{Connection, view};
 
 /// How often a list is asked for again.
@@ -142,7 +144,12 @@ pub(super) async fn response(
             };
             look_first(hub.channel(), dry_run, "ResponseService/RetryResponse").await?;
             let answer = hub.responses().retry_response(request).await;
-            say(&answer.map_err(explain)?.into_inner().message, dry_run, out)
+            say(
+                &answer.map_err(explain)?.into_inner().message,
+                dry_run,
+                output,
+                out,
+            )
         }
         ResponseCommand::Cancel {
             named,
@@ -158,7 +165,12 @@ pub(super) async fn response(
             };
             look_first(hub.channel(), dry_run, "ResponseService/CancelResponse").await?;
             let answer = hub.responses().cancel_response(request).await;
-            say(&answer.map_err(explain)?.into_inner().message, dry_run, out)
+            say(
+                &answer.map_err(explain)?.into_inner().message,
+                dry_run,
+                output,
+                out,
+            )
         }
     }
 }
@@ -358,12 +370,18 @@ pub(super) async fn log_level(
     connection: &Connection,
     level: Option<String>,
     dry_run: bool,
-    out: Out<'_>,
+    (output, out): (Output, Out<'_>),
 ) -> anyhow::Result<()> {
     let hub = client::connect(connection).await?;
     let Some(level) = level else {
         let answer = hub.operations().get_log_level(GetLogLevelRequest {}).await;
-        return say(&answer.map_err(explain)?.into_inner().level, false, out);
+        let level = answer.map_err(explain)?.into_inner().level;
+        return match output {
+            Output::Json | Output::Yaml => print_value(&json!({ "level": level }), output, out),
+            Output::Table | Output::Wide | Output::Name => {
+                Ok(writeln!(out, "{}", visible(&level))?)
+            }
+        };
     };
     let request = SetLogLevelRequest {
         level,
@@ -373,7 +391,7 @@ pub(super) async fn log_level(
     let answer = hub.operations().set_log_level(request).await;
     let answer = answer.map_err(explain)?.into_inner();
     let message = format!("{} instead of {}", answer.level, answer.previous_level);
-    say(&message, dry_run, out)
+    say(&message, dry_run, output, out)
 }
 
 pub(super) async fn version(

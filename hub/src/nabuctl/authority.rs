@@ -251,7 +251,7 @@ pub(super) async fn admin(
             } else {
                 format!("{text} is revoked")
             };
-            return say(&message, dry_run, out);
+            return say(&message, dry_run, output, out);
         }
         AdminCommand::Restore { whom, dry_run } => {
             let method = "AdministratorService/RestoreAdministrator";
@@ -265,7 +265,7 @@ pub(super) async fn admin(
             let restored = administrators.restore_administrator(request).await;
             restored.map_err(explain)?;
             let is = if dry_run { "would be" } else { "is" };
-            return say(&format!("{text} {is} restored"), dry_run, out);
+            return say(&format!("{text} {is} restored"), dry_run, output, out);
         }
     };
     let place = Place {
@@ -273,7 +273,7 @@ pub(super) async fn admin(
         folder: &folder,
         dry_run,
     };
-    say(&issue(&channel, &place).await?, dry_run, out)
+    say(&issue(&channel, &place).await?, dry_run, output, out)
 }
 
 /// Makes a key, has it certified, and writes everything into a folder; gives a sentence about that. In a dry run the key

@@ -130,7 +130,7 @@ pub(super) async fn add(
         };
         print_value(&value, output, out)?;
     } else if dry_run {
-        say(&join.sentence(args.ttl, &labels), dry_run, out)?;
+        say(&join.sentence(args.ttl, &labels), dry_run, output, out)?;
     } else if output == Output::Name {
         writeln!(out, "{}", visible(&answer.token_id))?;
     } else if args.values {
@@ -243,7 +243,7 @@ pub(super) async fn act(
     act: Act,
     cluster: ClusterId,
     dry_run: bool,
-    out: &mut (dyn Write + Send),
+    (output, out): (Output, &mut (dyn Write + Send)),
 ) -> anyhow::Result<()> {
     let mut client = connect(connection, dry_run, act.method()).await?;
     let cluster_id = cluster.to_string();
@@ -296,7 +296,7 @@ pub(super) async fn act(
             }
         }
     };
-    say(&message, dry_run, out)
+    say(&message, dry_run, output, out)
 }
 
 pub(super) async fn rebind(
@@ -304,7 +304,7 @@ pub(super) async fn rebind(
     cluster: ClusterId,
     uid: Option<String>,
     dry_run: bool,
-    out: &mut (dyn Write + Send),
+    (output, out): (Output, &mut (dyn Write + Send)),
 ) -> anyhow::Result<()> {
     let to = uid.clone().unwrap_or_default();
     let request = RebindClusterRequest {
@@ -330,7 +330,7 @@ pub(super) async fn rebind(
     } else {
         format!("cluster id {cluster} was bound to {before}, and is now to {to}")
     };
-    say(&message, dry_run, out)
+    say(&message, dry_run, output, out)
 }
 
 pub(super) async fn token(
@@ -371,7 +371,7 @@ pub(super) async fn token(
             } else {
                 format!("token {token} is revoked")
             };
-            say(&message, dry_run, out)
+            say(&message, dry_run, output, out)
         }
     }
 }

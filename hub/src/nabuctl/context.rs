@@ -192,7 +192,7 @@ pub(super) fn run(
     // Programs asked for the contexts alone.
     if dry_run && matches!(output, Output::Table | Output::Wide) {
         let message = format!("{} would say so", path.display());
-        say(&message, dry_run, out)?;
+        say(&message, dry_run, output, out)?;
     }
     Ok(())
 }

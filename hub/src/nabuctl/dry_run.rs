@@ -3,10 +3,11 @@
 use anyhow::Result;
 use nabu_proto::admin_v1::GetVersionRequest;
 use nabu_proto::admin_v1::operations_service_client::OperationsServiceClient;
+use serde_json::json;
 use tonic::transport::Channel;
 
 use super::client::{channel, explain};
-use super::output::Out;
+use super::output::{Out, Output, print_value};
 use super::table::visible;
 use super::{Connection, Failure};
 
@@ -44,9 +45,17 @@ pub(super) async fn look_first(channel: &Channel, dry_run: bool, method: &str) -
     Err(Failure::new(Failure::REFUSED, message).into())
 }
 
-/// Prints a sentence, with a mark if nothing has happened.
-pub(super) fn say(message: &str, dry_run: bool, out: Out<'_>) -> Result<()> {
-    Ok(writeln!(out, "{}{}", visible(message), mark(dry_run))?)
+/// Prints a sentence, with a mark if nothing has happened; for programs as an object.
+pub(super) fn say(message: &str, dry_run: bool, output: Output, out: Out<'_>) -> Result<()> {
+    match output {
+        Output::Json | Output::Yaml => {
+            let value = json!({ "message": message, "dryRun": dry_run });
+            print_value(&value, output, out)
+        }
+        Output::Table | Output::Wide | Output::Name => {
+            Ok(writeln!(out, "{}{}", visible(message), mark(dry_run))?)
+        }
+    }
 }
 
 /// What stands at the end of a line about something that has not happened.

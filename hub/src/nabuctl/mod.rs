@@ -303,26 +303,26 @@ pub async fn run(cli: Cli, out: Out<'_>) -> anyhow::Result<()> {
     let asked = &connection;
     let (command, output) = in_form(command, output)?;
     match command {
-        Command::Pki(command) => pki::run(command, out),
+        Command::Pki(command) => pki::run(command, output, out),
         Command::Ca(command) => authority::ca(&connection, command, output, out).await,
         Command::Admin(command) => authority::admin(&connection, command, output, out).await,
         Command::Cluster(ClusterCommand::Add(args)) => {
             cluster::add(&connection, args, output, out).await
         }
         Command::Cluster(ClusterCommand::Revoke { cluster, dry_run }) => {
-            cluster::act(&connection, Act::Revoke, cluster, dry_run, out).await
+            cluster::act(&connection, Act::Revoke, cluster, dry_run, (output, out)).await
         }
         Command::Cluster(ClusterCommand::Restore { cluster, dry_run }) => {
-            cluster::act(&connection, Act::Restore, cluster, dry_run, out).await
+            cluster::act(&connection, Act::Restore, cluster, dry_run, (output, out)).await
         }
         Command::Cluster(ClusterCommand::Remove { cluster, dry_run }) => {
-            cluster::act(&connection, Act::Remove, cluster, dry_run, out).await
+            cluster::act(&connection, Act::Remove, cluster, dry_run, (output, out)).await
         }
         Command::Cluster(ClusterCommand::Rebind {
             cluster,
             to,
             dry_run,
-        }) => cluster::rebind(&connection, cluster, to, dry_run, out).await,
+        }) => cluster::rebind(&connection, cluster, to, dry_run, (output, out)).await,
         Command::Cluster(ClusterCommand::Token(command)) => {
             cluster::token(&connection, command, output, out).await
         }
@@ -337,7 +337,9 @@ pub async fn run(cli: Cli, out: Out<'_>) -> anyhow::Result<()> {
         Command::Config(ConfigCommand::Status) => ask::config(asked, output, out).await,
         Command::Forge(ForgeCommand::List) => ask::forges(asked, output, out).await,
         Command::Audit(command) => ask::audit(asked, command, output, out).await,
-        Command::LogLevel { level, dry_run } => ask::log_level(asked, level, dry_run, out).await,
+        Command::LogLevel { level, dry_run } => {
+            ask::log_level(asked, level, dry_run, (output, out)).await
+        }
         Command::Check(arguments) => check::run(asked, arguments, output, out).await,
         Command::Top { seconds } => top::run(asked, std::time::Duration::from_secs(seconds)).await,
         Command::Version => ask::version(asked, output, out).await,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::dry_run::say;
-use super::output::Out;
+use super::output::{Out, Output};
 use super::{PkiCommand, SubjectCommand};
 use crate::pki::{Authority, Subject, holds_certificate};
 
@@ -16,7 +16,7 @@ pub(super) fn replaced(folder: &Path) -> &'static str {
     }
 }
 
-pub(super) fn run(command: PkiCommand, out: Out<'_>) -> anyhow::Result<()> {
+pub(super) fn run(command: PkiCommand, output: Output, out: Out<'_>) -> anyhow::Result<()> {
     match command {
         PkiCommand::Init {
             dir,
@@ -28,15 +28,15 @@ pub(super) fn run(command: PkiCommand, out: Out<'_>) -> anyhow::Result<()> {
                 let folder = dir.display();
                 let message =
                     format!("would make the authority of trust domain {domain} in {folder}");
-                return say(&message, dry_run, out);
+                return say(&message, dry_run, output, out);
             }
             let authority = Authority::create(&dir, &trust_domain)?;
-            writeln!(
-                out,
+            let message = format!(
                 "made the authority of trust domain {} in {}; keep ca.key where only you can read it",
                 authority.trust_domain(),
                 dir.display()
-            )?;
+            );
+            say(&message, dry_run, output, out)
         }
         PkiCommand::Issue {
             ca,
@@ -66,15 +66,14 @@ pub(super) fn run(command: PkiCommand, out: Out<'_>) -> anyhow::Result<()> {
                     folder.display(),
                     replaced(&folder)
                 );
-                return say(&message, dry_run, out);
+                return say(&message, dry_run, output, out);
             }
             authority.issue_into(&subject, &folder)?;
-            writeln!(
-                out,
+            let message = format!(
                 "wrote ca.crt, tls.crt and tls.key to {}, valid for {days} days",
                 folder.display()
-            )?;
+            );
+            say(&message, dry_run, output, out)
         }
     }
-    Ok(())
 }

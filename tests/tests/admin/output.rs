@@ -100,6 +100,44 @@ async fn every_command_that_lists_or_shows_something_has_all_forms() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_changes_something_tells_programs_so() -> Result<()> {
+    let hub = hub(noop_config("o/r"), &[]).await?;
+    let _agent = with_a_response(&hub).await?;
+    let folder = hub.dir().join("made").display().to_string();
+    for order in [
+        &["cluster", "revoke", "prod-eu"][..],
+        &["cluster", "restore", "prod-eu"],
+        &["cluster", "rebind", "prod-eu"],
+        &["cluster", "remove", "prod-eu"],
+        &["admin", "revoke", "somebody"],
+        &["admin", "restore", "somebody"],
+        &["log-level", "debug"],
+        &["pki", "init", "--dir", &folder],
+    ] {
+        for (more, is_dry) in [
+            (&["-o", "yaml", "--dry-run"][..], true),
+            (&["-o", "json"], false),
+        ] {
+            // JSON is YAML as well.
+            let said = text(&run(&hub, &[order, more].concat())?);
+            let said: Value = serde_saphyr::from_str(&said)?;
+            assert_eq!(said["dryRun"], is_dry, "{order:?}: {said}");
+            let message = said["message"].as_str().context("no message")?;
+            assert!(!message.is_empty() && !message.contains("(dry run)"));
+        }
+    }
+    for (form, level) in [
+        ("name", json!("debug")),
+        ("json", json!({"level": "debug"})),
+    ] {
+        let said = text(&run(&hub, &["log-level", "-o", form])?);
+        let said: Value = serde_saphyr::from_str(&said)?;
+        assert_eq!(said, level);
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_listed_of_identities_has_all_forms() -> Result<()> {
     let documents = [("config.yaml", noop_config("o/r"))];
     let hub = TestHub::start(&documents, HubOptions::certifying(&[])).await?;
