@@ -41,4 +41,6 @@ if [[ $image == hub ]]; then
 fi
 printf 'nonroot:x:%s:%s:nonroot:/:/sbin/nologin\n' "$user" "$user" >"$root/etc/passwd"
 printf 'nonroot:x:%s:\n' "$user" >"$root/etc/group"
+# Not every version of the C library looks into /etc/hosts first without being told, where a pod has its hostAliases.
+echo 'hosts: files dns' >"$root/etc/nsswitch.conf"
 chmod 1777 "$root/tmp"
